@@ -1,0 +1,3 @@
+"""Loads the plugins of draftproof; everything else lives in fixtures/."""
+
+pytest_plugins = ["fixtures.options"]
