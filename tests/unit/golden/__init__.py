@@ -1,0 +1,2 @@
+"""A stand-in server with a known schedule, for the client's own tests and its benchmark; it judges no
+engine."""
