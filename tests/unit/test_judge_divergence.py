@@ -1,0 +1,140 @@
+"""A first divergence is a near tie, a wrong token or corruption; the bound between them is derived, not
+chosen."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.judge.divergence import After, Kind, Round, classify, degeneration, locate, tie_bound_nats, ulp
+
+TAIL = {100 + i: -25.0 for i in range(18)}
+"""Eighteen tokens far down, so that twenty are known."""
+
+
+@given(
+    magnitude=st.floats(min_value=1e-3, max_value=1e3),
+    dtype=st.sampled_from([torch.bfloat16, torch.float16, torch.float32]),
+)
+def test_an_ulp_is_the_distance_to_the_next_number_of_the_dtype(magnitude: float, dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+    below = 2.0 ** math.floor(math.log2(magnitude))
+    value = torch.tensor([below], dtype=dtype)
+    following = torch.nextafter(value, torch.tensor([float("inf")], dtype=dtype))
+    if below >= 2**-13:  # float16 has subnormal numbers below
+        assert ulp(magnitude, name) == (following - value).item()
+
+
+def test_the_bound_at_the_magnitude_of_a_language_models_logits() -> None:
+    assert tie_bound_nats(12.0, "bfloat16") == 0.125
+    assert tie_bound_nats(12.0, "float32") == pytest.approx(1.9e-6, rel=0.01)
+
+
+@pytest.mark.parametrize("gap", [0.0, 0.0625])
+def test_gaps_that_rounding_can_turn_over_are_near_ties(gap: float) -> None:
+    found = classify({1: -0.7, 2: -0.7 - gap} | TAIL, 1, 2)
+    assert (found.kind, found.gap_nats) == (Kind.NEAR_TIE, pytest.approx(gap))
+    assert "2 ulp of bfloat16" in found.reason
+
+
+def test_the_same_gap_is_a_wrong_token_for_float32_logits() -> None:
+    assert classify({1: -0.7, 2: -0.7625} | TAIL, 1, 2, dtype="float32").kind is Kind.WRONG_TOKEN
+
+
+def test_a_clear_preference_is_a_wrong_token() -> None:
+    found = classify({1: -0.001, 2: -9.0} | TAIL, 1, 2)
+    assert (found.kind, found.rank) == (Kind.WRONG_TOKEN, 2)
+
+
+def test_a_token_outside_the_first_twenty_is_corruption() -> None:
+    assert classify({1: -0.001, 3: -9.0} | TAIL, 1, 2).kind is Kind.CORRUPTION
+    ranked = {1: -0.1} | {10 + i: -5.0 - i / 10 for i in range(24)}
+    assert classify(ranked, 1, 33).kind is Kind.CORRUPTION
+
+
+def test_degenerate_text_is_corruption_even_at_a_tie() -> None:
+    assert classify({1: -0.7, 2: -0.7} | TAIL, 1, 2, degenerate="loop").kind is Kind.CORRUPTION
+
+
+def test_an_answer_that_is_cut_off_against_a_clear_preference_is_corruption() -> None:
+    assert classify({1: -0.01, 2: -8.0} | TAIL, 1, 2, ended_early=True).kind is Kind.CORRUPTION
+    assert classify({1: -0.7, 2: -0.7} | TAIL, 1, 2, ended_early=True).kind is Kind.NEAR_TIE
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [{1: -0.1, 3: -2.0}, {2: -0.1} | TAIL, {1: -9.0, 2: -0.1} | TAIL],
+    ids=["too few to say", "target's token unknown", "scored anew, the target agrees with the candidate"],
+)
+def test_what_the_scores_cannot_say_stays_unscored(logprobs: dict[int, float]) -> None:
+    assert classify(logprobs, 1, 2).kind is Kind.UNSCORED
+
+
+def test_the_magnitude_is_bounded_from_below_where_it_is_unknown() -> None:
+    found = classify({1: -0.7, 2: -0.7} | TAIL, 1, 2)
+    assert found.logit_magnitude == pytest.approx((25.0 - 0.7) / 2)
+    assert classify({1: -0.7, 2: -0.95} | TAIL, 1, 2).kind is Kind.WRONG_TOKEN
+    assert classify({1: -0.7, 2: -0.95} | TAIL, 1, 2, logit_magnitude=40.0).kind is Kind.NEAR_TIE
+
+
+@pytest.mark.parametrize("bad", [{1: float("nan"), 2: -1.0}, {1: 0.5, 2: -1.0}])
+def test_numbers_that_are_no_log_probabilities_are_refused(bad: dict[int, float]) -> None:
+    with pytest.raises(ValueError, match="not a log-probability"):
+        classify(bad, 1, 2)
+
+
+def test_an_unknown_dtype_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="bfloat16, float16, float32"):
+        tie_bound_nats(1.0, "int8")
+
+
+def test_a_loop_is_degenerate_unless_the_target_loops_too() -> None:
+    start = list(range(30, 70))
+    assert degeneration([*start, *[0] * 40], "", start, "") == "a block of 1 id(s) repeats at the end"
+    assert (
+        degeneration([*start, *[5, 6, 7] * 10, 2], "", start, "") == "a block of 3 id(s) repeats at the end"
+    )
+    assert degeneration([*start, *[5, 6, 7] * 10, 2], "", [*start, *[5, 6, 7] * 12, 2], "") is None
+    assert degeneration(start, "fine\n\ttext", start, "fine") is None
+
+
+def test_control_characters_are_degenerate() -> None:
+    assert degeneration([1], "B\x00", [1], "B") == "character U+0000 at 1"
+    assert degeneration([1], "B\ufffd", [1], "B") == "character U+FFFD at 1"
+    assert degeneration([1], "\ufffd", [1], "\ufffd") is None
+
+
+ROUNDS = [Round(3, 3), Round(3, 1), Round(3, 0), Round(0, 0), Round(3, 2)]
+"""Token 0 from the prefill, then 4 + 2 + 1 + 1 + 3 tokens."""
+
+
+@pytest.mark.parametrize(
+    ("position", "place"),
+    [
+        (0, (-1, 0, None)),
+        (1, (0, 0, After.PREFILL)),
+        (4, (0, 3, After.PREFILL)),
+        (5, (1, 0, After.ACCEPT_ALL)),
+        (7, (2, 0, After.PARTIAL)),
+        (8, (3, 0, After.REJECT)),
+        (9, (4, 0, After.NO_DRAFT)),
+        (11, (4, 2, After.NO_DRAFT)),
+    ],
+)
+def test_a_token_is_placed_in_its_verifier_round(position: int, place: tuple[int, int, After | None]) -> None:
+    found = locate(position, ROUNDS)
+    assert found is not None
+    assert (found.round_index, found.row, found.after) == place
+
+
+def test_a_token_beyond_the_recorded_rounds_is_not_placed() -> None:
+    assert locate(12, ROUNDS) is None
+
+
+def test_a_round_that_accepts_more_than_it_drafted_is_refused() -> None:
+    with pytest.raises(ValueError, match="more drafts than"):
+        locate(1, [Round(2, 3)])

@@ -1,0 +1,235 @@
+"""The verdict comes from raw rows alone: each defect planted in a sound packet decides it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from judge_rows import packet_rows, transcript
+
+from fixtures.judge.finding import Outcome
+from fixtures.judge.verdict import Verdict, derive, judge_contract
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def transcripts(rows: Rows, arm: str, purpose: str) -> list[dict[str, Any]]:
+    return [r for r in rows["transcript"] if r["arm"] == arm and r["purpose"] == purpose]
+
+
+def edit(rows: Rows, number: int, arm: str = "candidate#1", purpose: str = "measured", **fields: Any) -> None:
+    """Change a transcript row as a fault in the server would have (hashes included)."""
+    row = transcripts(rows, arm, purpose)[number]
+    row |= fields
+    row.pop("output_sha256"), row.pop("prompt_sha256")
+
+
+def wrong_token(rows: Rows, arm: str = "candidate#1", purpose: str = "measured") -> None:
+    ids = list(transcripts(rows, arm, purpose)[3]["token_ids"])
+    ids[50] = 499
+    edit(rows, 3, arm, purpose, token_ids=ids)
+
+
+def derived(change: Callable[[Rows], object] = lambda rows: None) -> Verdict:
+    rows = copy.deepcopy(packet_rows())
+    change(rows)
+    return derive(rows)
+
+
+def test_a_sound_run_is_accepted_with_its_headline() -> None:
+    verdict = derived()
+    assert [f.message for f in verdict.findings if f.outcome is not Outcome.ACCEPTED] == []
+    assert verdict.outcome is Outcome.ACCEPTED
+    assert verdict.headline_tok_s == pytest.approx(100.0)
+    assert verdict.exit_code == 0
+
+
+def test_nothing_checked_is_pending() -> None:
+    assert derive({}).outcome is Outcome.PENDING
+    assert derive({"lane": packet_rows()["lane"]}).outcome is Outcome.PENDING
+
+
+def test_contracts_alone_can_be_accepted() -> None:
+    assert derive({"contract": packet_rows()["contract"]}).outcome is Outcome.ACCEPTED
+
+
+DEFECTS: dict[str, tuple[Callable[[Rows], object], Outcome, str]] = {
+    "wrong token": (wrong_token, Outcome.REJECTED, "parity.diverged"),
+    "warm cache": (
+        lambda r: edit(r, 0, usage={"prompt_tokens": 40, "completion_tokens": 120, "cached_tokens": 16}),
+        Outcome.REJECTED,
+        "freshness.cached_tokens",
+    ),
+    "cached tokens null": (
+        lambda r: edit(r, 0, usage={"prompt_tokens": 40, "completion_tokens": 120, "cached_tokens": None}),
+        Outcome.PENDING,
+        "freshness.cached_tokens",
+    ),
+    "wrong canary": (
+        lambda r: edit(r, 1, purpose="canary", content="blue, green"),
+        Outcome.REJECTED,
+        "canary.answer",
+    ),
+    "canary not repeated": (
+        lambda r: r["transcript"].remove(transcripts(r, "candidate#1", "canary")[0]),
+        Outcome.PENDING,
+        "canary.answer",
+    ),
+    "prefix cache hits": (
+        lambda r: r["counters"][0]["after"].update(prefix_cache_hits=64),
+        Outcome.REJECTED,
+        "freshness.prefix_cache_counters",
+    ),
+    "counters not read": (
+        lambda r: r["counters"].clear(),
+        Outcome.PENDING,
+        "freshness.prefix_cache_counters",
+    ),
+    "nothing accepted": (
+        lambda r: r["counters"][0]["after"].update(accepted_tokens=0, accepted_per_position=[0, 0, 0]),
+        Outcome.REJECTED,
+        "acceptance.rate",
+    ),
+    "contract broken": (
+        lambda r: r["contract"][0].update(mismatches=3, max_abs_error=0.004),
+        Outcome.REJECTED,
+        "contract",
+    ),
+    "contract compared nothing": (lambda r: r["contract"][0].update(compared=0), Outcome.PENDING, "contract"),
+    "test failed": (lambda r: r["test"][0].update(outcome="failed"), Outcome.REJECTED, "test.failed"),
+    "test errored": (lambda r: r["test"][0].update(outcome="error"), Outcome.INCONCLUSIVE, "test.error"),
+    "test skipped though required": (
+        lambda r: r["test"].append(
+            {"nodeid": "t::x", "stage": "quality", "outcome": "skipped", "required": True}
+        ),
+        Outcome.PENDING,
+        "test.skipped",
+    ),
+    "every test of a stage skipped": (
+        lambda r: r["test"][0].update(outcome="skipped", required=False),
+        Outcome.PENDING,
+        "test.stage",
+    ),
+    "stage not reached": (
+        lambda r: r["stage"][4].update(state="not reached", reason="parity was rejected"),
+        Outcome.PENDING,
+        "stage",
+    ),
+    "stage reached without rows": (lambda r: r["contract"].clear(), Outcome.PENDING, "stage"),
+    "one target start": (
+        lambda r: r["arm"].remove({"arm": "target#2", "role": "target", "speculation": None}),
+        Outcome.PENDING,
+        "parity.target_repeats",
+    ),
+    "prompt left out": (
+        lambda r: r["transcript"].remove(transcripts(r, "candidate#1", "measured")[2]),
+        Outcome.PENDING,
+        "freshness.full_suite",
+    ),
+    "a room saw something": (
+        lambda r: r.update(
+            finding=[{"check": "audit.flag", "outcome": "rejected", "message": "prefix caching is on"}]
+        ),
+        Outcome.REJECTED,
+        "audit.flag",
+    ),
+    "unreadable row": (lambda r: r["arm"][0].update(role="oracle"), Outcome.INVALID, "evidence.row"),
+    "row does not match its hash": (
+        lambda r: transcripts(r, "target#1", "parity")[0].update(content="edited"),
+        Outcome.INVALID,
+        "evidence.row",
+    ),
+    "unknown test outcome": (lambda r: r["test"][0].update(outcome="fine"), Outcome.INVALID, "evidence.row"),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_planted_defect_decides_the_verdict(defect: str) -> None:
+    change, outcome, check = DEFECTS[defect]
+    verdict = derived(change)
+    assert verdict.outcome is outcome, [f.message for f in verdict.findings if f.outcome is verdict.outcome]
+    assert check in {f.check for f in verdict.findings if f.outcome is outcome}
+
+
+@pytest.mark.parametrize("defect", ["wrong token", "warm cache", "counters not read", "prompt left out"])
+def test_a_speed_without_parity_and_coldness_is_not_a_result(defect: str) -> None:
+    verdict = derived(DEFECTS[defect][0])
+    assert verdict.headline_tok_s is None
+    assert verdict.headline_reason != ""
+
+
+def test_stored_booleans_and_accepted_findings_are_not_evidence() -> None:
+    def flatter(rows: Rows) -> None:
+        rows["contract"][0] |= {"mismatches": 3, "max_abs_error": 0.1, "passed": True, "equal": True}
+        rows["finding"] = [{"check": "final.gate", "outcome": "accepted", "message": "passed"}]
+        rows["verdict"] = [{"outcome": "accepted", "passed": True}]
+
+    assert derived(flatter).outcome is Outcome.REJECTED
+    assert (
+        derive({"finding": [{"check": "x", "outcome": "accepted", "message": ""}]}).outcome is Outcome.PENDING
+    )
+
+
+def score(gap_nats: float) -> dict[str, Any]:
+    target = transcript("p3").token_ids[50]
+    tail = {str(600 + i): -25.0 for i in range(18)}
+    return {
+        "arm": "target#1",
+        "candidate_arm": "candidate#1",
+        "suite": "suite",
+        "prompt_id": "p3",
+        "position": 50,
+        "logprobs": {str(target): -0.7, "499": -0.7 - gap_nats} | tail,
+    }
+
+
+@pytest.mark.parametrize(
+    ("gap_nats", "allow", "check", "outcome"),
+    [
+        (0.0625, False, "parity.near_tie", Outcome.REJECTED),
+        (0.0625, True, "parity.near_tie", Outcome.ACCEPTED),
+        (9.0, True, "parity.wrong_token", Outcome.REJECTED),
+    ],
+)
+def test_a_divergence_is_classified_from_its_score_row(
+    gap_nats: float, allow: bool, check: str, outcome: Outcome
+) -> None:
+    def change(rows: Rows) -> None:
+        wrong_token(rows)
+        rows["score"] = [score(gap_nats)]
+        rows["lane"][0]["thresholds"]["allow_near_ties"] = allow
+
+    verdict = derived(change)
+    found = next(f for f in verdict.findings if f.check == check)
+    assert found.outcome is outcome
+    assert verdict.outcome is outcome
+    assert "nats" in found.message
+
+
+CONTRACT = {"subject": "vllm-cpu", "contract": "prefix", "case": "k3", "compared": 64, "bound": None}
+KNOWN = {"deviation": {"id": "cpu-prefix", "bound": 0.004}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({"mismatches": 0, "max_abs_error": 0.0}, Outcome.ACCEPTED),
+        ({"mismatches": 1, "max_abs_error": 1e-9}, Outcome.REJECTED),
+        ({"mismatches": 9, "max_abs_error": 0.003} | KNOWN, Outcome.ACCEPTED),
+        ({"mismatches": 9, "max_abs_error": 0.005} | KNOWN, Outcome.REJECTED),
+        ({"mismatches": 0, "max_abs_error": 0.0} | KNOWN, Outcome.REJECTED),
+        ({"mismatches": 9, "max_abs_error": 0.01, "bound": 0.02}, Outcome.ACCEPTED),
+        ({"mismatches": 9, "max_abs_error": 0.03, "bound": 0.02}, Outcome.REJECTED),
+        ({"mismatches": 9, "max_abs_error": "nan", "bound": 0.02}, Outcome.REJECTED),
+        ({"mismatches": 9, "max_abs_error": "nan"} | KNOWN, Outcome.REJECTED),
+    ],
+)
+def test_a_contract_is_judged_by_its_numbers(fields: dict[str, Any], outcome: Outcome) -> None:
+    assert judge_contract(CONTRACT | fields).outcome is outcome
+
+
+def test_a_contract_row_without_its_numbers_is_invalid() -> None:
+    row = {k: v for k, v in CONTRACT.items() if k != "compared"} | {"passed": True}
+    assert derive({"contract": [row]}).outcome is Outcome.INVALID
