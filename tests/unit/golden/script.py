@@ -106,7 +106,14 @@ def stream(
     blank = newline * 2
 
     def event(body: Mapping[str, Any], ids: tuple[int, ...] = (), wait: float = 0.0, text: str = "") -> Event:
-        frame = {"id": "cmpl-golden", "created": 1_790_000_000, "model": "golden"} | body
+        kind = "chat.completion.chunk" if chat else "text_completion"
+        frame = {
+            "id": "chatcmpl-0123456789abcdef",
+            "object": kind,
+            "created": 1_790_000_000,
+            "model": "golden",
+        }
+        frame |= body
         return Event(f"data: {json.dumps(frame, ensure_ascii=False)}{blank}".encode(), ids, wait, text)
 
     def choice(text: str, reason: str | None) -> dict[str, Any]:

