@@ -1,0 +1,116 @@
+"""The `evidence` fixture drops rows without a packet, and seals one with it, under xdist too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fixtures.evidence.packet import read_packet
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+
+SUITE = """
+    import pytest
+    from fixtures.evidence.plugin import settle
+    from fixtures.judge.finding import Finding, Outcome
+
+    @pytest.mark.contracts
+    @pytest.mark.parametrize("n", range(6))
+    def test_writes(evidence, n):
+        evidence.append("contract", {"subject": "torch", "contract": "c", "case": str(n), "compared": 4,
+                                     "mismatches": 0, "max_abs_error": 0.0, "bound": None})
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project that loads the options and the evidence plugin."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    pytester.makeconftest('pytest_plugins = ["fixtures.options", "fixtures.evidence.plugin"]')
+    pytester.makepyfile(SUITE)
+    return pytester
+
+
+def run(project: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    return project.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+
+def verdict(project: pytest.Pytester) -> dict[str, object]:
+    return dict(json.loads((project.path / "packet" / "verdict.json").read_text()))
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_rows_of_all_workers_end_in_one_sealed_packet(project: pytest.Pytester, workers: str) -> None:
+    run(project, "-n", workers, "--evidence", "packet").assert_outcomes(passed=6)
+    read = read_packet(project.path / "packet")
+    assert sorted(r["case"] for r in read.rows["contract"]) == list("012345")
+    assert [r["outcome"] for r in read.rows["test"]] == ["passed"] * 6
+    assert {r["stage"] for r in read.rows["test"]} == {"contracts"}
+    assert verdict(project)["outcome"] == "accepted"
+
+
+def test_without_the_option_rows_are_dropped_and_nothing_is_written(project: pytest.Pytester) -> None:
+    run(project).assert_outcomes(passed=6)
+    assert [p.name for p in project.path.rglob("*.json*")] == []
+
+
+def test_a_second_run_into_the_folder_is_a_usage_error(project: pytest.Pytester) -> None:
+    run(project, "--evidence", "packet")
+    again = run(project, "--evidence", "packet")
+    assert again.ret == pytest.ExitCode.USAGE_ERROR
+    again.stderr.fnmatch_lines(["*--evidence: *packet: not empty*"])
+    assert read_packet(project.path / "packet").finished
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        ("assert 1 == 2", "rejected"),
+        ("settle([Finding('x', Outcome.REJECTED, 'wrong token')])", "rejected"),
+        ("settle([Finding('x', Outcome.PENDING, 'not shown')])", "pending"),
+        ("settle([Finding('x', Outcome.INCONCLUSIVE, 'device lost')])", "inconclusive"),
+        ("settle([])", "pending"),
+    ],
+)
+def test_a_test_ends_as_its_findings_came_to(project: pytest.Pytester, body: str, outcome: str) -> None:
+    project.makepyfile(SUITE + f"\n    def test_last():\n        {body}\n")
+    # One of them with a worker, whose report has to bring the outcome along.
+    workers = ["-n", "1"] if "device lost" in body else []
+    result = run(project, *workers, "--evidence", "packet")
+    result.assert_outcomes(passed=6, failed=1)
+    assert verdict(project)["outcome"] == outcome
+
+
+def test_a_broken_fixture_is_inconclusive(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        SUITE + "\n    @pytest.fixture\n    def server():\n        raise OSError('gone')\n"
+        "\n    def test_last(server):\n        pass\n"
+    )
+    run(project, "--evidence", "packet").assert_outcomes(passed=6, errors=1)
+    assert verdict(project)["outcome"] == "inconclusive"
+
+
+@pytest.mark.parametrize(("option", "outcome"), [([], "accepted"), (["--require"], "pending")])
+def test_a_skip_is_pending_where_everything_is_required(
+    project: pytest.Pytester, option: list[str], outcome: str
+) -> None:
+    project.makepyfile(
+        SUITE + "\n    @pytest.mark.contracts\n    def test_last():\n        pytest.skip('no such device')\n"
+    )
+    run(project, "--evidence", "packet", *option)
+    assert verdict(project)["outcome"] == outcome
+
+
+def test_the_api_key_is_written_nowhere(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        SUITE + "\n    def test_last(evidence):\n        evidence.append('note', {'said': 'k-987654321'})\n"
+    )
+    run(project, "--evidence", "packet", "--api-key", "k-987654321").assert_outcomes(passed=7)
+    assert all(
+        "k-987654321" not in p.read_text() for p in (project.path / "packet").rglob("*") if p.is_file()
+    )
