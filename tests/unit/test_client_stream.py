@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fixtures.client.ask import ask, continue_ids
 from fixtures.client.endpoint import Endpoint
-from fixtures.client.framing import read_events, read_head
+from fixtures.client.framing import Events, read_head
 from fixtures.client.stream import INFRASTRUCTURE, MISBEHAVIOUR, Asked, error_kind, transcribe
 from fixtures.client.transcript import Transcript
 from fixtures.client.wire import Deadlines, Trace
@@ -162,10 +162,11 @@ def test_comments_and_other_fields_are_left_out():
     head = read_head(b"HTTP/1.1 200 OK\r\n\r\n")
     assert head is not None
     raw = b"HTTP/1.1 200 OK\r\n\r\n" + data
-    events = read_events(raw, head)
-    assert events.payloads == (b'{"a":\n1}', b"no space")
+    events = Events(raw, head)
+    [(payloads, ends)] = events
+    assert payloads == [b'{"a":\n1}', b"no space"]
     assert events.tail == b"data: tail"
-    assert [raw[:e].endswith(b"\n\n") for e in events.raw_ends] == [True, True]
+    assert [raw[:e].endswith(b"\n\n") for e in ends] == [True, True]
 
 
 @pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
@@ -497,7 +498,7 @@ def test_any_cut_of_a_wire_gives_the_same_transcript(
     def complete_ids(read_count: int) -> str:
         if sum(map(len, reads[:read_count])) <= head.size:
             return ""
-        return str(read_events(b"".join(reads[:read_count]), head).payloads)
+        return str(list(Events(b"".join(reads[:read_count]), head)))
 
     for token_id, number in zip(transcript.token_ids, transcript.receipt_ns, strict=True):
         assert f"{token_id}" in complete_ids(number + 1), f"id {token_id} is dated before it was there"
