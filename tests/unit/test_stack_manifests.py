@@ -16,6 +16,7 @@ from fixtures.engine.stack import (
     known_stacks,
     load_fault,
     load_stack,
+    names_check,
 )
 from fixtures.parsing import BadInput
 
@@ -189,3 +190,11 @@ def test_every_fault_of_the_repository_says_who_must_notice_and_who_must_not(nam
     assert not set(fault.kills) & set(fault.quiet)
     assert load_stack(fault.on_stack).version in (None, fault.version)
     assert combined_digest(load_stack(STOCK), [fault]) != load_stack(STOCK).digest
+
+
+def test_first_part_of_a_check_name_stands_for_all_checks_of_that_kind() -> None:
+    assert names_check(["parity.diverged"], "parity.diverged")
+    assert names_check(["audit"], "audit.flag")
+    assert not names_check(["audit"], "auditing.flag")
+    assert not names_check(["parity.diverged"], "parity.extension")
+    assert not names_check([], "parity.diverged")
