@@ -7,6 +7,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fixtures.engine.patching import PatchRefused, apply_sets
 from fixtures.engine.stack import Patch, Stack
@@ -253,3 +255,34 @@ def test_only_a_line_feed_ends_a_line(package: Path) -> None:
     (package / "module.py").write_text("".join(lines))
     result = apply_sets([one_set(diff(lines, replaced(lines, 20, "x\n")))], package)
     assert result.contents[FILE] == "".join(replaced(lines, 20, "x\n")).encode()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["base", "first", "second"]), st.integers(0, 4)), min_size=1, max_size=8
+    )
+)
+def test_sets_that_change_different_places_combine_exactly_at_offset_zero(
+    tmp_path: Path, changes: list[tuple[str, int]]
+) -> None:
+    """Change number i is at line 8i + 4 and becomes 0 to 4 lines; the second patch builds on the first."""
+    stock = [f"line {n}\n" for n in range(8 * len(changes) + 4)]
+
+    def with_changes_of(*owners: str) -> list[str]:
+        lines: list[str] = []
+        for n, line in enumerate(stock):
+            owner, size = changes[n // 8] if n % 8 == 4 and n // 8 < len(changes) else ("", 0)
+            lines += [f"{owner} {n}.{k}\n" for k in range(size)] if owner in owners and owner else [line]
+        return lines
+
+    package = tmp_path / "vllm"
+    package.mkdir(exist_ok=True)
+    (package / "module.py").write_text("".join(stock))
+    base = with_changes_of("base")
+    first, both = with_changes_of("first"), with_changes_of("first", "second")
+    texts = [text for text in (diff(stock, first), diff(first, both)) if text]
+    sets = [one_set(diff(stock, base), name="base")] if base != stock else []
+    result = apply_sets([*sets, one_set(*texts, name="fault")], package)
+    expected = "".join(with_changes_of("base", "first", "second")).encode()
+    assert result.contents.get(FILE, "".join(stock).encode()) == expected
