@@ -13,6 +13,7 @@ one clock.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -52,7 +53,7 @@ class Measured:
     reads end anywhere, and the parser of `vllm bench serve` strips each read: it stumbles when one ends
     behind `data: `."""
     delays_s: tuple[float, ...] = ()
-    """Receive time less send time for each id, where the client dates ids (only ours does)."""
+    """Receive time less send time for each id, where ids are dated."""
 
     @property
     def cpu_us_per_event(self) -> float:
@@ -76,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(_measure_here(asked.child[0], asked.child[1], asked.events)))
         return 0
     names = asked.only or list(CONTENDERS)
+    if SERVE in names and importlib.util.find_spec("vllm") is None:
+        names.remove(SERVE)
+        print(f"not run: {SERVE} (vllm is not installed here)")
     machine = _machine()
     console = Console(width=120)
     console.print(machine, soft_wrap=True)
@@ -166,7 +170,8 @@ def _machine() -> str:
         except metadata.PackageNotFoundError:
             continue
     system = f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
-    return f"{model}, {os.cpu_count()} CPUs, {system}; {', '.join(versions)}"
+    load = f"load average {os.getloadavg()[0]:.1f}"
+    return f"{model}, {os.cpu_count()} CPUs, {load}, {system}; {', '.join(versions)}"
 
 
 def _table(part: str, events: int, names: Sequence[str], measured: Sequence[Measured]) -> Table:

@@ -113,9 +113,16 @@ def vllm_bench_serve() -> Client:
 
 
 def bare_socket() -> Client:
-    """Reads and times only, until the server closes: nothing is understood."""
+    """Reads and times only, until the server closes: nothing is understood.
+
+    Ids are dated afterwards, outside its CPU time: how late they are is what kernel and machine do.
+    """
     import socket
     from urllib.parse import urlsplit
+
+    from fixtures.client.framing import Events, date, read_head
+
+    mark = b'"token_ids"'
 
     def run(url: str, events: int) -> Outcome:
         began = time.process_time()
@@ -129,7 +136,16 @@ def bare_socket() -> Client:
                 read_ns.append(time.monotonic_ns())
                 reads.append(data)
         cpu_s = time.process_time() - began
-        return Outcome(cpu_s, b"".join(reads).count(b'"token_ids"'), len(reads))
+        raw = b"".join(reads)
+        response = read_head(raw)
+        assert response is not None
+        ends = [
+            e
+            for payloads, at in Events(raw, response)
+            for p, e in zip(payloads, at, strict=True)
+            if mark in p
+        ]
+        return Outcome(cpu_s, len(ends), len(reads), tuple(date(ends, map(len, reads), read_ns)))
 
     return run
 

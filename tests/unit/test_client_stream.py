@@ -196,6 +196,11 @@ def test_a_stream_without_finish_reason_is_not_complete():
     assert kind_of(script(stream(WORDS, finish_reason=None, usage=usage(3, 6)))) == "no-finish"
 
 
+@pytest.mark.parametrize("reason", ["abort", "error"])
+def test_an_answer_that_the_engine_broke_off_is_not_complete(reason):
+    assert kind_of(script(stream(WORDS, finish_reason=reason, usage=usage(3, 6)))) == "server-error"
+
+
 def test_a_server_without_ids_gives_no_ids():
     transcript, _ = answer_to(script(stream(WORDS, with_ids=False, usage=usage(3, 6))))
     assert error_kind(transcript.error or "") == "no-ids"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 
 import pytest
 
@@ -122,6 +123,25 @@ def test_one_bad_answer_does_not_touch_the_others(concurrency):
     with GoldenServer(reply) as server:
         transcripts = run_suite(Endpoint(server.base_url, None, "m"), SUITE, arm="a", concurrency=concurrency)
     assert [t.error for t in transcripts] == [None, None, "http: status 500: boom", None, None, None]
+
+
+def test_an_interrupt_does_not_wait_for_open_streams():
+    """Whoever is interrupted has a server to stop; only that ends the streams."""
+    silent = Script(script(stream(["a"])).sends[:2], linger_s=20)
+
+    def reply(exchange: Exchange) -> Script:
+        return plain(200, b"{}") if number_of(exchange) == 0 else silent
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with GoldenServer(reply) as server:
+        endpoint = Endpoint(server.base_url, None, "m")
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            run_suite(endpoint, SUITE, arm="a", concurrency=2, progress=interrupt)
+        took_s = time.monotonic() - began
+    assert took_s < 10, "waited for a stream that stays open for 20 s"
 
 
 def test_a_dead_server_is_given_up_and_the_rest_says_so():
@@ -334,9 +354,10 @@ def test_a_base_url_that_is_none_raises(url):
         Endpoint(url, None, "m")
 
 
-def test_a_key_that_would_break_the_header_raises():
+@pytest.mark.parametrize("key", ["a\r\nX: y", "schlüssel"])
+def test_a_key_that_would_break_the_header_raises(key):
     with pytest.raises(ValueError, match="api_key"):
-        Endpoint("http://h", "a\r\nX: y", "m")
+        Endpoint("http://h", key, "m")
 
 
 @pytest.mark.parametrize("name", ["connect_s", "first_byte_s", "silence_s", "total_s"])
