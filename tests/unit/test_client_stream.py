@@ -381,6 +381,17 @@ def test_a_stream_that_never_ends_is_stopped_by_the_total_deadline():
     assert 0 < len(transcript.token_ids) < 2000
 
 
+def test_a_head_that_never_ends_is_stopped_by_the_total_deadline():
+    trickle = Script((Send(b"HTTP/1.1 200 OK\r\n"), *[Send(b"x: y\r\n", 0.005)] * 2000))
+    transcript, _ = answer_to(trickle, Deadlines(total_s=0.2))
+    assert (transcript.error or "").startswith("timeout: the answer was not complete after 0.2 s")
+    assert transcript.http_status == 0
+
+
+def test_a_head_without_end_is_malformed():
+    assert kind_of(Script((Send(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000),), linger_s=30)) == "malformed"
+
+
 def test_nobody_listening_is_a_connect_error():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
