@@ -260,3 +260,14 @@ def test_values_that_json_does_not_know_have_one_form_or_are_refused(tmp_path: P
     assert read_packet(tmp_path / "packet").rows["note"] == [{"error": "nan", "path": "x", "ids": [1, 2]}]
     with pytest.raises(TypeError, match="has no JSON form"):
         PacketWriter.create(tmp_path / "other").append("note", {"x": object()})
+
+
+def test_rows_that_were_edited_while_the_run_went_on_are_never_sealed(tmp_path: Path) -> None:
+    writer = PacketWriter.create(tmp_path / "packet")
+    writer.append("note", {"n": 1})
+    path = tmp_path / "packet" / "rows" / "note.main.jsonl"
+    path.write_text(path.read_text().replace('"n":1', '"n":2'))
+    assert writer.finish().outcome is Outcome.INVALID
+    assert problems(tmp_path / "packet")[0].startswith(
+        "rows/note.main.jsonl:1: the row does not match its link"
+    )

@@ -114,3 +114,16 @@ def test_the_api_key_is_written_nowhere(project: pytest.Pytester) -> None:
     assert all(
         "k-987654321" not in p.read_text() for p in (project.path / "packet").rglob("*") if p.is_file()
     )
+
+
+def test_an_interrupted_run_leaves_a_readable_packet_and_no_acceptance(project: pytest.Pytester) -> None:
+    project.makepyfile(SUITE + "\n    def test_last():\n        raise KeyboardInterrupt\n")
+    assert run(project, "--evidence", "packet").ret == pytest.ExitCode.INTERRUPTED
+    read = read_packet(project.path / "packet")
+    assert (read.finished, len(read.rows["contract"])) == (True, 6)
+    assert verdict(project)["outcome"] == "inconclusive"
+
+
+def test_a_run_that_collected_nothing_is_no_acceptance(project: pytest.Pytester) -> None:
+    run(project, "--evidence", "packet", "-k", "no_such_test")
+    assert verdict(project)["outcome"] == "inconclusive"

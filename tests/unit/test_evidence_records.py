@@ -24,7 +24,7 @@ from fixtures.evidence.records import (
     load_record,
 )
 from fixtures.judge.finding import Outcome
-from fixtures.judge.verdict import judge_against_record
+from fixtures.judge.speed import judge_against_record
 from fixtures.parsing import BadInput
 
 DATE = datetime.date(2026, 11, 29)

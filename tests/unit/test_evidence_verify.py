@@ -158,7 +158,9 @@ def test_a_sound_file_of_the_lab_lacks_parity_and_restarts_only(tmp_path: Path) 
     report = verify(written(tmp_path, lab()))
     assert report.outcome is Outcome.PENDING
     assert checks(report, Outcome.PENDING) == {"foreign.parity", "foreign.restarts"}
-    assert report.numbers["class_balanced_interval_median_tok_s"] == pytest.approx((1 / 0.012 + 1 / 0.017) / 2)
+    assert report.numbers["class_balanced_interval_median_tok_s"] == pytest.approx(
+        (1 / 0.012 + 1 / 0.017) / 2
+    )
 
 
 def edit(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:

