@@ -12,7 +12,8 @@ import pytest
 from judge_rows import packet_rows
 
 from fixtures.evidence.files import canonical, file_sha256, link
-from fixtures.evidence.packet import InvalidEvidence, PacketWriter, read_packet
+from fixtures.evidence.packet import PacketWriter
+from fixtures.evidence.reading import InvalidEvidence, read_packet
 from fixtures.judge.finding import Outcome
 from fixtures.parsing import BadInput
 
@@ -271,3 +272,14 @@ def test_rows_that_were_edited_while_the_run_went_on_are_never_sealed(tmp_path: 
     assert problems(tmp_path / "packet")[0].startswith(
         "rows/note.main.jsonl:1: the row does not match its link"
     )
+
+
+def test_logs_that_a_server_wrote_itself_are_redacted_before_sealing(tmp_path: Path) -> None:
+    writer = PacketWriter.create(tmp_path / "packet")
+    (writer.logs / "candidate").mkdir()
+    log = writer.logs / "candidate" / "server.log"
+    log.write_text("non-default args: {'api_key': ['k-42'], 'port': 0}\n")
+    (writer.logs / "trace.bin").write_bytes(b"\xff\x00data")
+    writer.finish()
+    assert "k-42" not in log.read_text()
+    assert read_packet(tmp_path / "packet").finished

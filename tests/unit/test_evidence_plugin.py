@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.evidence.packet import read_packet
+from fixtures.evidence.reading import read_packet
 
 pytest_plugins = ["pytester"]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from judge_rows import packet_rows
 
-from fixtures.evidence.packet import PacketWriter, read_packet
+from fixtures.evidence.packet import PacketWriter
+from fixtures.evidence.reading import read_packet
 from fixtures.evidence.records import (
     RECORDS,
     Entry,

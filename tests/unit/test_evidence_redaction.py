@@ -55,3 +55,15 @@ def test_a_log_loses_its_credentials_and_nothing_else() -> None:
     assert "xyz" not in clean
     assert "--api-key abc" not in clean
     assert clean.endswith("512 tokens, max_tokens=512")
+
+
+@pytest.mark.parametrize(
+    ("line", "clean"),
+    [
+        ("args: {'api_key': ['abc-1'], 'port': 1}", f"args: {{'api_key': ['{REDACTED}'], 'port': 1}}"),
+        ('{"hf_token": "abc-1", "model": "m"}', f'{{"hf_token": "{REDACTED}", "model": "m"}}'),
+        ("{'token_ids': [1, 2], 'tokenizer': 'x'}", "{'token_ids': [1, 2], 'tokenizer': 'x'}"),
+    ],
+)
+def test_printed_dictionaries_lose_what_stands_under_a_telling_name(line: str, clean: str) -> None:
+    assert redact_text(line) == clean

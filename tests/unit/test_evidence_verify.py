@@ -88,6 +88,13 @@ def test_a_removed_finding_is_refused(packet: Path) -> None:
     assert any(f.message.startswith("findings.jsonl:") for f in report.findings)
 
 
+def test_a_packet_of_another_judge_is_compared_by_what_decides(packet: Path) -> None:
+    flatter(packet, judge_sha256="0" * 64, headline_reason="other words")
+    assert verify(packet).outcome is Outcome.ACCEPTED
+    flatter(packet, headline_tok_s=146.8)
+    assert verify(packet).exit_code == 12
+
+
 def test_an_unfinished_packet_shows_nothing(tmp_path: Path) -> None:
     writer = PacketWriter.create(tmp_path / "packet")
     for row in packet_rows()["contract"]:

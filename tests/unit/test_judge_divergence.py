@@ -99,6 +99,7 @@ def test_a_loop_is_degenerate_unless_the_target_loops_too() -> None:
         degeneration([*start, *[5, 6, 7] * 10, 2], "", start, "") == "a block of 3 id(s) repeats at the end"
     )
     assert degeneration([*start, *[5, 6, 7] * 10, 2], "", [*start, *[5, 6, 7] * 12, 2], "") is None
+    assert degeneration([*start, *[6, 7, 5] * 9, 2], "", [*start, *[5, 6, 7] * 8, 2], "") is None
     assert degeneration(start, "fine\n\ttext", start, "fine") is None
 
 
