@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from judge_rows import packet_rows
 
 from fixtures.evidence.files import canonical, file_sha256, link
@@ -283,3 +285,37 @@ def test_logs_that_a_server_wrote_itself_are_redacted_before_sealing(tmp_path: P
     writer.finish()
     assert "k-42" not in log.read_text()
     assert read_packet(tmp_path / "packet").finished
+
+
+@pytest.fixture(scope="module")
+def small_packet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small sealed packet, for many small attacks."""
+    writer = PacketWriter.create(tmp_path_factory.mktemp("evidence") / "packet")
+    for row in packet_rows()["contract"]:
+        writer.append("contract", row)
+    writer.set_identity({"lane": "canary-cpu"})
+    writer.add_log("server.log", "ready")
+    writer.finish()
+    return writer.directory
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_one_changed_byte_anywhere_is_found(small_packet: Path, data: st.DataObject) -> None:
+    path = data.draw(st.sampled_from(sorted(p for p in small_packet.rglob("*") if p.is_file())))
+    before = path.read_bytes()
+    at = data.draw(st.integers(0, len(before) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda b: b != before[at]))
+    path.write_bytes(before[:at] + bytes([byte]) + before[at + 1 :])
+    try:
+        assert problems(small_packet)
+    finally:
+        path.write_bytes(before)
+    assert read_packet(small_packet).finished
+
+
+def test_a_row_with_a_number_that_json_does_not_know_is_refused(packet: Path) -> None:
+    path = packet / "rows" / "contract.jsonl"
+    path.write_text(path.read_text().replace('"max_abs_error":0.0', '"max_abs_error":NaN'))
+    reseal(packet)
+    assert problems(packet)[0] == "rows/contract.jsonl:1: not JSON"
