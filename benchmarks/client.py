@@ -32,7 +32,7 @@ from rich.table import Table
 
 from benchmarks.contenders import CONTENDERS
 
-OURS, SDK, SERVE = "draftproof", "openai SDK", "vllm bench serve"
+OURS, SDK, SERVE, BARE = "draftproof", "openai SDK", "vllm bench serve", "bare socket read"
 GOAL_OF_SERVE = 0.8
 GOAL_OF_SDK = 1 / 25
 GOAL_P99_S = 0.001
@@ -88,10 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paced = _play(names, asked.events, asked.per_second, 1) if asked.per_second else []
     if paced:
         console.print(_table(f"paced, {asked.per_second:g} events/s", asked.events, names, paced))
-    for words, value, goal in _goals(free, paced):
-        console.print(
-            f"{'met' if value <= goal else 'MISSED'}: {words}: {value:.4g}, goal at most {goal:.4g}"
-        )
+    for outcome in _outcomes(free, paced):
+        console.print(outcome, soft_wrap=True)
     if asked.out:
         rows = {"machine": machine, "free": [asdict(m) for m in free], "paced": [asdict(m) for m in paced]}
         part = asked.out.with_name(asked.out.name + ".part")
@@ -202,16 +200,27 @@ def _cost(measured: Sequence[Measured]) -> dict[str, float]:
     return {n: statistics.median(m.cpu_us_per_event for m in measured if m.client == n) for n in names}
 
 
-def _goals(free: Sequence[Measured], paced: Sequence[Measured]) -> list[tuple[str, float, float]]:
+def _outcomes(free: Sequence[Measured], paced: Sequence[Measured]) -> list[str]:
+    """One line for each goal that these measurements can say something about."""
     cost = _cost(free)
-    goals = []
+    lines = []
     if OURS in cost and SERVE in cost:
-        goals.append((f"CPU per event against {SERVE}", cost[OURS] / cost[SERVE], GOAL_OF_SERVE))
+        lines.append(_outcome(f"CPU per event against {SERVE}", cost[OURS] / cost[SERVE], GOAL_OF_SERVE))
     if OURS in cost and SDK in cost:
-        goals.append((f"CPU per event against {SDK}", cost[OURS] / cost[SDK], GOAL_OF_SDK))
-    if late := sorted(d for m in paced if m.client == OURS for d in m.delays_s):
-        goals.append(("receive time less send time when paced, p99, s", _quantile(late, 0.99), GOAL_P99_S))
-    return goals
+        lines.append(_outcome(f"CPU per event against {SDK}", cost[OURS] / cost[SDK], GOAL_OF_SDK))
+    late = {m.client: _quantile(sorted(m.delays_s), 0.99) for m in paced if m.delays_s}
+    if OURS in late:
+        line = _outcome("receive time less send time when paced, p99, s", late[OURS], GOAL_P99_S)
+        if late[OURS] > GOAL_P99_S < late.get(BARE, 0.0):
+            line = (
+                f"cannot be told on this busy machine: {line}; a bare socket read is {late[BARE]:.4g} s late"
+            )
+        lines.append(line)
+    return lines
+
+
+def _outcome(words: str, value: float, goal: float) -> str:
+    return f"{'met' if value <= goal else 'MISSED'}: {words}: {value:.4g}, goal at most {goal:.4g}"
 
 
 def _quantile(ascending: Sequence[float], share: float) -> float:
