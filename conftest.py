@@ -1,3 +1,8 @@
 """Loads the plugins of draftproof; everything else lives in fixtures/."""
 
-pytest_plugins = ["fixtures.options"]
+pytest_plugins = [
+    "fixtures.options",
+    "fixtures.gdn.plugin",
+    "fixtures.evidence.plugin",
+    "fixtures.session.plugin",
+]

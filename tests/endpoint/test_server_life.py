@@ -1,0 +1,40 @@
+"""A server's life: what ran is what was asked, and nothing installed was touched."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.engine.audit import audit
+from fixtures.session.arms import Arm, Arms
+
+pytestmark = pytest.mark.endpoint
+
+
+@pytest.fixture(params=["target", "candidate"])
+def arm(request: pytest.FixtureRequest, target: Arm, candidates: tuple[Arm, ...]) -> Arm:
+    """The target-only arm and the first candidate, one after the other."""
+    return target if request.param == "target" else candidates[0]
+
+
+def test_what_was_asked_is_what_ran(arm: Arm, arms: Arms) -> None:
+    """Flags, environment and package path of the engine's own processes equal the LaunchSpec.
+
+    A launcher once overwrote a requested variable; the arm labelled "off" ran with it on, and only the log knew.
+    """
+    server = arms.server(arm)
+    differences = audit(
+        server.spec,
+        server.testimonies,
+        package_dir=server.overlay.package_dir,
+        version=arm.lane.engine.version,
+        environment=server.environment,
+    )
+    assert not differences, "\n".join(map(str, differences))
+    engines = [t for t in server.testimonies if t.kind == "engine"]
+    assert len(engines) == 1, f"{len(engines)} engine cores testified"
+    assert len(server.spec.expected) >= 8, "the audit has to compare something"
+
+
+def test_the_installed_engine_is_untouched(arm: Arm, arms: Arms) -> None:
+    """Patches go onto a copy: the installed package's fingerprint is the one from before the overlay."""
+    arms.server(arm).overlay.check_installed_untouched()

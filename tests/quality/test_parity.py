@@ -1,0 +1,85 @@
+"""Parity: the candidate says, token for token, what the target model says alone; and says it after every start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fixtures.client.transcript import Transcript
+from fixtures.evidence.plugin import settle
+from fixtures.judge.acceptance import judge_acceptance, judge_programme
+from fixtures.judge.parity import Role, judge_parity
+from fixtures.judge.rows import Purpose
+from fixtures.lanes.lane import Lane
+from fixtures.session.arms import Arm, Arms
+from fixtures.session.recordings import Recordings, forced_acceptance
+
+pytestmark = pytest.mark.quality
+
+
+@pytest.fixture(scope="module")
+def answers(
+    lane: Lane, target: Arm, target_restart: Arm, candidates: tuple[Arm, ...], recordings: Recordings
+) -> Sequence[Transcript]:
+    """Greedy answers of all arms to the parity suite, recorded without asking for log-probabilities."""
+    return [
+        t
+        for arm in (target, *candidates, target_restart)
+        for t in recordings.of(arm, lane.suites.parity, Purpose.PARITY)
+    ]
+
+
+def test_target_only_says_what_it_has_always_said(lane: Lane, target: Arm, recordings: Recordings) -> None:
+    """The target's ids equal those in the suite, which were recorded from the model itself.
+
+    Without this a patch that changes the target in both arms alike would pass parity.
+    """
+    suite = recordings.suite(lane.suites.parity)
+    said = {t.prompt_id: t for t in recordings.of(target, suite.name, Purpose.PARITY)}
+    known = [p for p in suite.prompts if p.answer_ids is not None]
+    assert known, f"{suite.name} has no recorded answers"
+    wrong = [p.id for p in known if said[p.id].token_ids != p.answer_ids]
+    assert not wrong, (
+        f"{len(wrong)} of {len(known)} answers differ from the recorded ones: {', '.join(wrong[:8])}"
+    )
+
+
+def test_every_candidate_start_equals_target_only(
+    lane: Lane,
+    target: Arm,
+    target_restart: Arm,
+    candidates: tuple[Arm, ...],
+    answers: Sequence[Transcript],
+    recordings: Recordings,
+) -> None:
+    """Token-exact over the whole answer, every prompt, two fresh starts; each divergence is explained by the target."""
+    roles = {target.label: Role.TARGET, target_restart.label: Role.TARGET} | {
+        arm.label: Role.CANDIDATE for arm in candidates
+    }
+    suite = recordings.suite(lane.suites.parity)
+    prompts = {suite.name: [p.id for p in suite.prompts]}
+    report = judge_parity(answers, roles, prompts=prompts, require_candidates=len(candidates))
+    recordings.explain(target_restart, report.divergences(), answers)
+    settle(report.findings)
+
+
+def test_acceptance_is_plausible(
+    lane: Lane, candidates: tuple[Arm, ...], answers: Sequence[Transcript], recordings: Recordings
+) -> None:
+    """Drafts were drafted, some were accepted and some were not: a head that accepts nothing or everything hides."""
+    spans = [recordings.spans[arm.label, Purpose.PARITY] for arm in candidates]
+    assert answers, "acceptance is counted over the parity suite"
+    limits = lane.thresholds
+    settle(judge_acceptance(spans, floor=limits.acceptance_floor, ceiling=limits.acceptance_ceiling))
+
+
+@pytest.mark.applies(speculation="scripted")
+def test_the_server_accepts_what_the_programme_forces(
+    lane: Lane, candidates: tuple[Arm, ...], answers: Sequence[Transcript], recordings: Recordings, arms: Arms
+) -> None:
+    """Accepted drafts by position, as the server counts them, equal what the scripted drafter made right."""
+    assert lane.speculation is not None
+    for arm in candidates:
+        forced = forced_acceptance(recordings.proposals[arm.label], lane.speculation.num_speculative_tokens)
+        settle([judge_programme(recordings.spans[arm.label, Purpose.PARITY], forced)])
