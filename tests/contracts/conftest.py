@@ -1,0 +1,15 @@
+"""Everything in this folder is a contract."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and not item.get_closest_marker("bench_contracts"):
+            item.add_marker(pytest.mark.contracts)
