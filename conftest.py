@@ -5,4 +5,7 @@ pytest_plugins = [
     "fixtures.gdn.plugin",
     "fixtures.evidence.plugin",
     "fixtures.session.plugin",
+    "fixtures.session.gate",
+    "fixtures.session.outcome",
+    "fixtures.session.doctor",
 ]

@@ -1,0 +1,34 @@
+"""The stack under test applies to the installed engine, strictly, and touches nothing outside a copy of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fixtures.engine.installed import installed_engine
+from fixtures.engine.overlay import build_overlay
+from fixtures.engine.stack import load_stack
+from fixtures.lanes.lane import RUNS, load_lane
+from fixtures.session.plugin import lane_names, stack_name
+
+pytestmark = pytest.mark.patches
+
+
+def test_the_stack_applies_to_its_pinned_engine_and_to_nothing_else(pytestconfig: pytest.Config) -> None:
+    """All hunks or none, exactly where they belong; the installed package keeps its fingerprint."""
+    lane = load_lane(lane_names(pytestconfig)[0])
+    engine = installed_engine(lane.engine.distribution)
+    assert engine.version == lane.engine.version, (
+        f"the lane is for {lane.engine.version}, installed is {engine}"
+    )
+    stack = load_stack(stack_name(pytestconfig))
+    RUNS.mkdir(exist_ok=True)
+    overlay = build_overlay(stack, engine, RUNS)
+    try:
+        assert bool(overlay.patched_files) == bool(stack.sets), "a stack with patches patches something"
+        outside = [f for f in overlay.patched_files if not Path(f).parts or Path(f).parts[0] != "vllm"]
+        assert not outside, f"outside the engine package: {outside}"
+        overlay.check_installed_untouched()
+    finally:
+        overlay.remove()
