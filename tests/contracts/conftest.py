@@ -11,5 +11,7 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and not item.get_closest_marker("bench_contracts"):
+        if HERE in item.path.parents and not (
+            item.get_closest_marker("bench_contracts") or item.get_closest_marker("faults")
+        ):
             item.add_marker(pytest.mark.contracts)

@@ -1,0 +1,99 @@
+"""Branch fork and compaction: copy window and ring, then commit on the destinations of the *valid* pairs only.
+
+Committing the raw destination list after an invalid source turns an unrelated pending slot into branch state.
+"""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures.gdn import cases, strategies, transaction
+from fixtures.gdn.comparison import require_number, require_ring
+from fixtures.gdn.operations import ContractViolation, Operation
+
+
+def ring_of(stand, slots=9):
+    ring = cases.make_ring(
+        stand.generator,
+        stand.shape(),
+        slots,
+        cache_len=8,
+        spec_len=4,
+        dtype=torch.bfloat16,
+        device=stand.device,
+    )
+    ring.pending[:], ring.pending_len[:] = 1, 3
+    return ring
+
+
+def tensors(stand, source, destination, accepted):
+    long = {"dtype": torch.int64, "device": stand.device}
+    counts = torch.tensor(accepted, dtype=torch.int32, device=stand.device)
+    return torch.tensor(source, **long), torch.tensor(destination, **long), counts
+
+
+def test_a_fork_commits_only_valid_pairs(stand):
+    """Pending unrelated slots stand as destinations of invalid sources, and stay."""
+    stand.needs(Operation.FORK_COMMIT, state=torch.bfloat16)
+    ring = ring_of(stand)
+    source, destination, accepted = [1, 0, 2, 99, -1], [5, 6, 7, 8, 4], [6, 2, 3, 1, 1]
+    expected = transaction.fork_commit(ring, source, destination, accepted)
+    stand.subject.fork_commit(ring, *tensors(stand, source, destination, accepted))
+    require_ring(
+        "after the fork", ring, expected, {6: "invalid source", 8: "invalid source", 4: "invalid source"}
+    )
+
+
+def test_the_raw_destination_list_is_detected_as_corruption(stand):
+    """A negative control: the subject's own copy and commit, handed the raw list, must be caught by the comparison."""
+    stand.needs(Operation.COPY_SLOTS, Operation.COMMIT_PENDING, state=torch.bfloat16)
+    ring = ring_of(stand)
+    source, destination, accepted = [1, 0], [5, 6], [2, 2]
+    expected = transaction.fork_commit(ring, source, destination, accepted)
+    src, dst, counts = tensors(stand, source, destination, accepted)
+    ring.conv_state[5] = ring.conv_state[1]
+    stand.subject.copy_slots(ring, src, dst)
+    stand.subject.commit_pending(ring, counts[:1], dst[:1])
+    require_ring("compacted pairs", ring, expected)
+    stand.subject.commit_pending(ring, counts, dst)
+    require_number("corrupted unrelated slot found", int(corrupted(ring, expected)), 1)
+
+
+def corrupted(ring, expected):
+    """Whether slot 6, which belongs to somebody else, differs."""
+    return any(
+        not torch.equal(tensor[6], expected.tensors()[name][6]) for name, tensor in ring.tensors().items()
+    )
+
+
+def test_the_comparison_itself_sees_one_wrong_cursor(stand):
+    """The comparison is the instrument: one changed cursor of one slot has to raise."""
+    stand.needs(Operation.COMMIT_PENDING, state=torch.bfloat16)
+    ring = ring_of(stand)
+    wrong = ring.clone()
+    wrong.write_pos[3] += 1
+    try:
+        require_ring("one cursor", wrong, ring)
+    except ContractViolation as error:
+        from fixtures.gdn.comparison import LEDGER
+
+        LEDGER.clear()
+        require_number("violation names the slot", int("slot 3" in str(error)), 1)
+        return
+    require_number("violation raised", 0, 1)
+
+
+@given(data=st.data())
+def test_any_fork_leaves_exactly_the_model_behind(stand, data):
+    """Generated pairs and counts."""
+    stand.needs(Operation.FORK_COMMIT, state=torch.bfloat16)
+    stand.reseed(data.draw(st.integers(0, 2**16), label="seed"))
+    ring = ring_of(stand, slots=6)
+    pairs = data.draw(strategies.copy_pairs(6), label="pairs (source, destination)")
+    accepted = [data.draw(st.integers(-1, 6), label="accepted") for _ in pairs]
+    source, destination = [s for s, _ in pairs], [d for _, d in pairs]
+    expected = transaction.fork_commit(ring, source, destination, accepted)
+    stand.subject.fork_commit(ring, *tensors(stand, source, destination, accepted))
+    require_ring("after the fork", ring, expected)
