@@ -6,6 +6,7 @@ import json
 import random
 import re
 
+import jinja2
 import pytest
 from safetensors import safe_open
 
@@ -123,7 +124,6 @@ def test_no_prompt_is_in_two_suites():
 
 
 def test_chat_template_is_what_training_rendered():
-    jinja2 = pytest.importorskip("jinja2", reason="the template is rendered by the engine's jinja2")
     template = jinja2.Template((canary.CHECKPOINT / "chat_template.jinja").read_text(encoding="utf-8"))
     messages = [{"role": "user", "content": "Count from 3 to 9."}]
 
