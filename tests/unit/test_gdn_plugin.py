@@ -1,0 +1,67 @@
+"""The plugin's door: names, missing packages, --require, what is not offered, replay lines."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fixtures.gdn.plugin import check_names
+from fixtures.gdn.subjects import SUBJECTS, why_not
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("subjects", "devices", "says"),
+    [
+        (["nonsense"], [], "known: torch, vllm-cpu, vllm-triton, fla, xpu-kernels, xpu-lab"),
+        (["torch!nonsense"], [], "wrong-column"),
+        ([], ["tpu:0"], "known: cpu, cuda:N, xpu:N"),
+        ([], ["cuda:x"], "known: cpu, cuda:N, xpu:N"),
+        ([], ["cpu:1"], "known: cpu, cuda:N, xpu:N"),
+    ],
+)
+def test_unknown_names_are_usage_errors_that_list_the_known_ones(subjects, devices, says):
+    with pytest.raises(pytest.UsageError, match=says):
+        check_names(subjects, devices)
+
+
+def test_known_names_are_accepted():
+    check_names([*SUBJECTS, "torch!wrong-column"], ["cpu", "cuda:0", "xpu:3"])
+
+
+@pytest.mark.parametrize(("name", "needs"), [("fla", "fla-core"), ("xpu-kernels", "vllm-xpu-kernels")])
+def test_a_missing_package_is_named(name, needs, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    reason = why_not(name, torch.device("xpu:0"))
+    assert reason is not None
+    assert needs in reason
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rs"]
+    command += ["tests/contracts/test_row_to_prefix.py", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False).stdout
+
+
+def test_what_cannot_run_or_is_not_offered_is_never_a_pass():
+    """One run of three subjects: one without its device, one without the operation, one with a planted fault."""
+    planted = "torch!replacement-row-committed"
+    out = run("--subject", "fla", "--subject", "vllm-cpu", "--subject", planted, "--contracts-seed", "7")
+    assert "not runnable: fla needs CUDA or XPU" in out
+    assert "not offered: vllm-cpu has no visible_prefix" in out
+    assert "fla on cpu: 11 not runnable" in out
+    assert "vllm-cpu on cpu: 11 not offered" in out
+    assert f"--subject '{planted}' --contracts-seed 7" in out
+    assert "expected 2, got 3" in out
+
+
+def test_under_require_what_cannot_run_fails():
+    out = run("--subject", "fla", "--require")
+    assert "11 errors" in out
+    assert "fla needs CUDA or XPU" in out
+    assert " passed" not in out.splitlines()[-1]
