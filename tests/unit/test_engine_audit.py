@@ -121,3 +121,9 @@ def test_a_failed_start_has_a_named_cause(log: str, code: int | None, cause: str
     failure = startup.classify(f"INFO first\n{log}\n", code, 12.0)
     assert failure.cause == cause
     assert 1 <= len(failure.log_lines) <= 10
+
+
+def test_a_scripted_lane_expects_what_the_engine_calls_it() -> None:
+    """The lane says `scripted`, the engine says `custom_class`."""
+    scripted = plan(load_lane("canary-cpu-uniform"), role="candidate")
+    assert scripted.expected["speculative_config.method"] == "custom_class"
