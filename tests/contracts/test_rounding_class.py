@@ -52,7 +52,10 @@ def test_per_token_and_replay_drift_within_their_bounds(stand, steps, record_pro
     require_within("per-token state", stand.vk(serial.states[0][-1]), path.states[0, -1], state, AXES)
     differing = int((serial.outputs != replayed).sum())
     drift = float((serial.outputs.double() - replayed.double()).abs().max())
-    record_property("drift", {"steps": steps, "differing outputs": differing, "largest": drift})
+    record_property(
+        "drift",
+        {"steps": steps, "outputs": serial.outputs.numel(), "differing outputs": differing, "largest": drift},
+    )
 
 
 def test_the_subject_declares_its_class(stand):
