@@ -106,14 +106,18 @@ def test_a_skip_is_pending_where_everything_is_required(
     assert verdict(project)["outcome"] == outcome
 
 
-def test_the_api_key_is_written_nowhere(project: pytest.Pytester) -> None:
+def test_a_secret_is_written_nowhere(project: pytest.Pytester) -> None:
+    """Each server has a key of its own, which the run tells the packet to keep out."""
     project.makepyfile(
-        SUITE + "\n    def test_last(evidence):\n        evidence.append('note', {'said': 'k-987654321'})\n"
+        SUITE
+        + "\n    def test_last(evidence):\n        evidence.keep_secret('k-987654321')\n"
+        + "        evidence.append('note', {'said': 'k-987654321'})\n"
+        + "        evidence.add_log('engine', 'Authorization: Bearer k-987654321')\n"
     )
-    run(project, "--evidence", "packet", "--api-key", "k-987654321").assert_outcomes(passed=7)
-    assert all(
-        "k-987654321" not in p.read_text() for p in (project.path / "packet").rglob("*") if p.is_file()
-    )
+    run(project, "--evidence", "packet").assert_outcomes(passed=7)
+    files = [p for p in (project.path / "packet").rglob("*") if p.is_file()]
+    assert any("note" in p.name for p in files)
+    assert all("k-987654321" not in p.read_text() for p in files if "test_" not in p.name)
 
 
 def test_an_interrupted_run_leaves_a_readable_packet_and_no_acceptance(project: pytest.Pytester) -> None:
