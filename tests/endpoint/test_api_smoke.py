@@ -7,22 +7,10 @@ import pytest
 
 from fixtures.client.ask import ask
 from fixtures.evidence.plugin import Evidence
-from fixtures.prompts.suite import Prompt, load_suite
+from fixtures.prompts.suite import Prompt
 from fixtures.session.arms import Arm, Arms
 
 pytestmark = pytest.mark.endpoint
-
-
-@pytest.fixture(params=["target", "candidate"])
-def arm(request: pytest.FixtureRequest, target: Arm, candidates: tuple[Arm, ...]) -> Arm:
-    """The target-only arm and the first candidate, one after the other."""
-    return target if request.param == "target" else candidates[0]
-
-
-@pytest.fixture
-def prompt(arm: Arm) -> Prompt:
-    """The first canary of the lane: it has one right answer."""
-    return load_suite(arm.lane.suites.canaries).prompts[0]
 
 
 def test_the_official_sdk_gets_the_right_answer(arm: Arm, arms: Arms, prompt: Prompt) -> None:

@@ -10,12 +10,6 @@ from fixtures.session.arms import Arm, Arms
 pytestmark = pytest.mark.endpoint
 
 
-@pytest.fixture(params=["target", "candidate"])
-def arm(request: pytest.FixtureRequest, target: Arm, candidates: tuple[Arm, ...]) -> Arm:
-    """The target-only arm and the first candidate, one after the other."""
-    return target if request.param == "target" else candidates[0]
-
-
 def test_what_was_asked_is_what_ran(arm: Arm, arms: Arms) -> None:
     """Flags, environment and package path of the engine's own processes equal the LaunchSpec.
 
