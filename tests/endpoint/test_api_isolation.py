@@ -1,0 +1,159 @@
+"""Each request is answered from its own prompt alone: beside others, after others, after others were broken off."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from fixtures.client.ask import CHAT, run_suite
+from fixtures.client.reply import send
+from fixtures.client.transcript import Transcript
+from fixtures.prompts.suite import Prompt, Suite, load_suite
+from fixtures.session.caller import Caller
+
+pytestmark = pytest.mark.endpoint
+
+AT_ONCE = 32
+IDLE_WAIT_S = 30
+
+
+def mixed_prompts(caller: Caller) -> tuple[Prompt, ...]:
+    """As many prompts as are sent at once, of every class and of lengths as different as the suite has."""
+    suite = load_suite(caller.arm.lane.suites.parity)
+    each = AT_ONCE // len(suite.classes)
+    chosen = [
+        p
+        for kind in suite.classes
+        for p in sorted(caller.canaries(suite.prompts, kind), key=lambda p: len(p.answer_ids or ()))[:each]
+    ]
+    return tuple(chosen)
+
+
+def wrong(prompts: tuple[Prompt, ...], said: tuple[Transcript, ...]) -> list[str]:
+    """What was not answered with the right text for its own prompt."""
+    return [
+        f"{p.id}: {t.error or t.content[:80]!r}"
+        for p, t in zip(prompts, said, strict=True)
+        if t.error is not None or t.content != p.expect
+    ]
+
+
+def test_mixed_requests_at_once_each_get_their_own_answer(caller: Caller) -> None:
+    """More requests than slots, of all lengths, in a shuffled order: every answer is right for its own prompt."""
+    prompts = mixed_prompts(caller)
+    assert len(prompts) == AT_ONCE
+    suite = Suite(schema="draftproof-suite-1", name="api-mixed", description="mixed", prompts=prompts)
+    said = run_suite(caller.endpoint, suite, arm=caller.arm.label, concurrency=AT_ONCE, order=1)
+    assert not wrong(prompts, said), "\n".join(wrong(prompts, said))
+    reasons = {t.finish_reason for t in said}
+    assert reasons == {"stop"}
+
+
+def test_different_parameters_at_once_stay_with_their_request(caller: Caller) -> None:
+    """A batch of requests with a stop, no end, a penalty and nothing of it: none takes another one's parameter."""
+    prompt = caller.canary("json")
+    assert prompt.answer_ids is not None
+    answer = prompt.answer_ids
+    extras: list[dict[str, Any]] = [
+        {},
+        {"stop_token_ids": [answer[5]]},
+        {"ignore_eos": True},
+        {"presence_penalty": 0.5, "seed": 5},
+    ]
+    with ThreadPoolExecutor(12) as pool:
+        said = list(
+            pool.map(lambda extra: caller.chat(prompt, max_tokens=len(answer) + 6, **extra), extras * 3)
+        )
+    for place in range(0, len(said), len(extras)):
+        plain, stopped, onward, charged = said[place : place + len(extras)]
+        assert plain.token_ids == answer
+        assert stopped.token_ids == answer[: answer.index(answer[5]) + 1]
+        assert onward.token_ids[: len(answer)] == answer
+        assert len(onward.token_ids) == len(answer) + 6
+        assert charged.token_ids == answer, "a penalty below every margin changes nothing"
+
+
+def test_an_answer_after_a_long_one_is_the_answer_alone(caller: Caller) -> None:
+    """The slot of a long request is used again: its state, window and drafts must be gone."""
+    needles = load_suite(caller.arm.lane.suites.needle).prompts
+    longest = max(needles, key=lambda p: len(p.user))
+    for kind in ("sort", "copy", "json"):
+        long = caller.chat(longest)
+        assert (long.error, long.content) == (None, longest.expect)
+        prompt = caller.canary(kind)
+        said = caller.chat(prompt)
+        assert (said.error, said.token_ids) == (None, prompt.answer_ids), f"{kind} after {longest.id}"
+
+
+@pytest.mark.parametrize("arm", ["candidate"], indirect=True)
+def test_a_prompt_of_one_id_inherits_nothing(caller: Caller) -> None:
+    """One id is a whole prefill; its state starts empty whoever had the slot before.
+
+    Without speculation: `test_api_survival.py`.
+    """
+    first = caller.prompt_ids(caller.canary("copy"))[:1]
+    alone = caller.continuation(first, 8, ignore_eos=True)
+    assert alone.error is None
+    for kind in ("count", "sum", "needle"):
+        prompt = caller.parity_prompts(kind)[0]
+        assert caller.chat(prompt).content == prompt.expect
+        again = caller.continuation(first, 8, ignore_eos=True)
+        assert (again.error, again.token_ids) == (None, alone.token_ids), f"after {prompt.id}"
+
+
+def break_off(caller: Caller, prompt: Prompt, events: int) -> None:
+    """Open a stream, read until `events` events have come, and hang up."""
+    endpoint = caller.endpoint
+    body = json.dumps(
+        {"model": endpoint.model, "messages": prompt.messages, "max_tokens": 600, "ignore_eos": True}
+        | {"temperature": 0, "stream": True}
+    ).encode()
+    head = (
+        f"POST {endpoint.path(CHAT)} HTTP/1.1\r\nHost: {endpoint.host_header}\r\n"
+        f"Authorization: Bearer {endpoint.api_key}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    ).encode()
+    with socket.create_connection(endpoint.address, timeout=60) as connection:
+        connection.sendall(head + body)
+        heard = b""
+        while heard.count(b"data: ") < events:
+            data = connection.recv(4096)
+            assert data, f"the stream ended by itself: {heard[-200:]!r}"
+            heard += data
+
+
+def wait_until_idle(caller: Caller) -> None:
+    """Until the server says that no request is running or waiting."""
+    deadline = time.monotonic() + IDLE_WAIT_S
+    while time.monotonic() < deadline:
+        lines = send(caller.endpoint, "GET", "/metrics").text.splitlines()
+        gauges = [
+            line
+            for line in lines
+            if line.startswith(("vllm:num_requests_running", "vllm:num_requests_waiting{"))
+        ]
+        assert gauges, "the server does not say how many requests are running"
+        if all(float(line.rsplit(" ", 1)[1]) == 0 for line in gauges):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"requests that were hung up on are still running after {IDLE_WAIT_S} s")
+
+
+def test_a_request_that_was_broken_off_harms_no_other(caller: Caller) -> None:
+    """Hang up in the middle of drafting, at several places: it stops running, and the next answers are right."""
+    long = caller.parity_prompts("count")[0]
+    for events in (1, 2, 3, 6):
+        break_off(caller, long, events)
+        for kind in ("sort", "json"):
+            prompt = caller.canary(kind)
+            said = caller.chat(prompt)
+            assert (said.error, said.token_ids) == (None, prompt.answer_ids), f"{kind} after {events} events"
+    wait_until_idle(caller)
+    for kind in ("count", "parity"):
+        prompt = caller.parity_prompts(kind)[0]
+        assert caller.chat(prompt).token_ids == prompt.answer_ids, prompt.id
