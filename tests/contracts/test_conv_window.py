@@ -71,7 +71,7 @@ def test_packed_rows_convolve_over_the_accepted_history(stand, inputs, lengths):
         out = stand.subject.conv_verify(x, conv, pool, slots, counts, cases.starts_of(lengths, stand.device))
 
     first = 0
-    others = torch.ones(8, dtype=torch.bool)
+    others = torch.ones(8, dtype=torch.bool, device=stand.device)
     for r, slot in enumerate(slots.tolist()):
         rows = x[first : first + lengths[r]]
         old = before[slot, :, accepted[r] - 1 : accepted[r] - 1 + history]
