@@ -94,7 +94,7 @@ def test_an_answer_after_a_long_one_is_the_answer_alone(caller: Caller) -> None:
 def test_a_prompt_of_one_id_inherits_nothing(caller: Caller) -> None:
     """One id is a whole prefill; its state starts empty whoever had the slot before.
 
-    Without speculation: `test_api_survival.py`.
+    Without speculation: `tests/demonstration/test_engine_survival.py`.
     """
     first = caller.prompt_ids(caller.canary("copy"))[:1]
     alone = caller.continuation(first, 8, ignore_eos=True)

@@ -89,7 +89,7 @@ def test_no_end_of_turn_comes_before_the_minimum(caller: Caller) -> None:
 def test_an_answer_ends_exactly_at_the_context_limit(caller: Caller) -> None:
     """Room for one id, for a step, and for more: the last position is used, none beyond.
 
-    With drafts: `test_api_survival.py`.
+    With drafts: `tests/demonstration/test_engine_survival.py`.
     """
     limit = caller.context_limit()
     for room in (1, caller.depth, caller.depth + 1, 2 * caller.depth + 3):

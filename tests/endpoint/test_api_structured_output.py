@@ -1,6 +1,6 @@
 """Structured output: the constraint is obeyed, and changes nothing where the answer fits it.
 
-With drafts: `test_api_survival.py`, on a server of its own.
+With drafts: `tests/demonstration/test_engine_survival.py`, on a server of its own.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ from fixtures.session.deviations import EndpointDeviation, load_endpoint_deviati
 
 
 def endpoint_tests() -> set[str]:
-    """Names of all test functions of the endpoint."""
+    """Names of all test functions that judge a server."""
     names: set[str] = set()
-    for path in (REPOSITORY / "tests" / "endpoint").glob("test_*.py"):
+    for path in [
+        p for room in ("endpoint", "demonstration") for p in (REPOSITORY / "tests" / room).glob("test_*.py")
+    ]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")}
     return names

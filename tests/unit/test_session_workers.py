@@ -31,3 +31,12 @@ def test_tests_of_one_lane_are_one_group_with_n_alone() -> None:
     ids = re.findall(r"^tests/endpoint.*$", done.stdout, re.M)
     assert len(ids) >= 4, done.stdout + done.stderr
     assert all(i.endswith("@lane:canary-cpu") for i in ids), ids
+
+
+def test_an_arm_is_done_with_before_the_next_begins() -> None:
+    """A pool with one slot holds one server: tests that alternated between arms would restart it each time."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "tests/endpoint"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=120)
+    arms = re.findall(r"\[(?:.*-)?(target|candidate)-", done.stdout)
+    assert len(arms) > 10, done.stdout + done.stderr
+    assert arms == sorted(arms, reverse=True), arms

@@ -19,7 +19,7 @@ from fixtures.judge.finding import Outcome
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import REPOSITORY, Lane
 
-pytestmark = pytest.mark.endpoint
+pytestmark = pytest.mark.demonstration
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fixtures.lanes.lane import Lane
 from fixtures.session.arms import Arms, make_arm
 from fixtures.session.trial import RowList
 
-pytestmark = pytest.mark.endpoint
+pytestmark = pytest.mark.demonstration
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from fixtures.session.arms import Arms, make_arm
 from fixtures.session.caller import Caller
 from fixtures.session.plugin import stack_name
 
-pytestmark = pytest.mark.endpoint
+pytestmark = pytest.mark.demonstration
 
 SPARE = 7
 """Replicates from here on are servers of one test alone."""
