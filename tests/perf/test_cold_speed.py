@@ -41,6 +41,7 @@ def test_every_measured_request_was_cold_and_complete(
     settle(judge_freshness(measured, spans, {suite.name: [p.id for p in suite.prompts]}))
 
 
+@pytest.mark.timed
 def test_the_speed_is_that_of_the_target_models_answers(
     lane: Lane,
     target: Arm,

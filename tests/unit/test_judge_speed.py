@@ -205,3 +205,17 @@ def test_pairs_that_show_nothing_are_refused(given: list[Pair], band: float, mes
 def test_the_sign_flip_test_is_exact_for_few_values() -> None:
     assert sign_flip_p([1.0] * 6) == pytest.approx(2 / 64)
     assert sign_flip_p([1.0, -1.0]) == 1.0
+
+
+def test_an_answer_that_arrives_in_one_read_is_no_measurement_and_no_shortage() -> None:
+    """A starved client gets 120 ids at once: there is no rate, and that says something about the machine only."""
+    arms = [
+        dataclasses.replace(t, arm=arm, receipt_ns=(t.receipt_ns[-1],) * len(t.receipt_ns))
+        for arm in ("candidate#1", "candidate#2")
+        for t in suite_of(arm)
+    ]
+    report = judge_speed(arms, freshness=COLD, parity=EQUAL)
+    (headline,) = [f for f in report.findings if f.check == "speed.headline"]
+    assert report.headline_tok_s is None
+    assert headline.outcome is Outcome.INCONCLUSIVE
+    assert "did not get the processor" in headline.message
