@@ -24,10 +24,7 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 def drafter() -> ScriptedDrafter:
-    model = SimpleNamespace(get_vocab_size=lambda: 512)
-    return ScriptedDrafter(
-        SimpleNamespace(speculative_config=SimpleNamespace(num_speculative_tokens=3), model_config=model)
-    )
+    return ScriptedDrafter(SimpleNamespace(speculative_config=SimpleNamespace(num_speculative_tokens=3)))
 
 
 def propose(of: ScriptedDrafter, done: int) -> list[int]:
