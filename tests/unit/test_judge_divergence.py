@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.judge.divergence import After, Kind, Round, classify, degeneration, locate, tie_bound_nats, ulp
+from fixtures.judge.divergence import Kind, classify, degeneration, tie_bound_nats, ulp
+from fixtures.judge.rounds import After, Round, locate
 
 TAIL = {100 + i: -25.0 for i in range(18)}
 """Eighteen tokens far down, so that twenty are known."""

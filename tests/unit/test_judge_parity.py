@@ -9,9 +9,10 @@ import pytest
 from judge_rows import suite_of, transcript
 
 from fixtures.client.transcript import Transcript
+from fixtures.judge.comparison import Relation, compare
 from fixtures.judge.divergence import classify
 from fixtures.judge.finding import Outcome
-from fixtures.judge.parity import Relation, Role, compare, judge_parity
+from fixtures.judge.parity import Role, judge_parity
 
 ROLES = {
     "target#1": Role.TARGET,
