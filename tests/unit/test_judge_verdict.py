@@ -266,13 +266,14 @@ def with_control(gap_s: float, claim: str | None = None) -> Callable[[Rows], Non
 @pytest.mark.parametrize(
     ("gap_s", "claim", "outcome"),
     [
-        (0.0100, None, Outcome.ACCEPTED),
+        (0.0100, None, Outcome.INCONCLUSIVE),
+        (0.0100, "not slower", Outcome.ACCEPTED),
         (0.0100, "faster", Outcome.INCONCLUSIVE),
         (0.0120, "faster", Outcome.ACCEPTED),
         (0.0080, None, Outcome.REJECTED),
         (0.0080, "faster", Outcome.REJECTED),
     ],
-    ids=["as fast", "as fast, claims more", "faster", "slower", "slower, claims more"],
+    ids=["as fast", "as fast, claims no more", "as fast, claims more", "faster", "slower", "slower, claims more"],
 )
 def test_a_control_in_the_same_window_decides_about_speed(
     gap_s: float, claim: str | None, outcome: Outcome
