@@ -37,14 +37,8 @@ def bound_of(stand, path, tokens, shape, state, chunked):
     )
 
 
-@STATE
-@pytest.mark.parametrize(
-    "cuts", [[7], [3, 4], [63, 2], [64, 1], [65], [1, 64, 5]], ids=lambda c: "+".join(map(str, c))
-)
-def test_chunks_end_in_the_same_state(stand, state, cuts):
-    """Chunked prefill against the float64 truth at every boundary, also where a chunk ends on the compiled range."""
-    stand.needs(Operation.PREFILL, input_dtype=BF16, state=state)
-    g, shape = stand.generator, stand.shape()
+def chunked_case(stand, shape, state, cuts):
+    g = stand.generator
     total = sum(cuts)
     tokens = cases.make_tokens(g, shape, total, BF16, stand.device)
     heads = cases.make_heads(g, shape, BF16, stand.device)
@@ -77,6 +71,23 @@ def test_chunks_end_in_the_same_state(stand, state, cuts):
         )
     others = [0, 1, 2, 4]
     require_equal("slots of nobody", pool[others], before[others], ("slot", "head", "row", "column"))
+
+
+@STATE
+@pytest.mark.parametrize(
+    "cuts", [[7], [3, 4], [63, 2], [64, 1], [65], [1, 64, 5]], ids=lambda c: "+".join(map(str, c))
+)
+def test_chunks_end_in_the_same_state(stand, state, cuts):
+    """Chunked prefill against the float64 truth at every boundary, also where a chunk ends on the compiled range."""
+    stand.needs(Operation.PREFILL, input_dtype=BF16, state=state)
+    chunked_case(stand, stand.shape(), state, cuts)
+
+
+@pytest.mark.parametrize("cuts", [[5, 4], [64, 2]], ids=lambda c: "+".join(map(str, c)))
+def test_chunks_end_in_the_same_state_at_qwen_shape(stand, cuts):
+    """Qwen3.6-27B's GDN layer: 16 key heads, 48 value heads, dim 128, fp32 state."""
+    stand.needs(Operation.PREFILL, input_dtype=BF16, state=torch.float32)
+    chunked_case(stand, stand.shape(16, 48, 128), torch.float32, cuts)
 
 
 @STATE

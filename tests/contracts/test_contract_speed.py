@@ -56,7 +56,10 @@ def test_recurrence(stand, family, heads, record_property):
     table = cases.make_slots(g, 2 + n * rows, n, rows, stand.device)
     column0 = table[:, 0].contiguous()
     starts = cases.starts_of([rows] * n, stand.device)
-    ones, old = torch.ones(n, dtype=torch.int32, device=stand.device), torch.ones(n, dtype=torch.bool)
+    ones, old = (
+        torch.ones(n, dtype=torch.int32, device=stand.device),
+        torch.ones(n, dtype=torch.bool, device=stand.device),
+    )
     actions = {
         "decode": lambda: stand.subject.decode(tokens, weights, pool, column0),
         "packed": lambda: stand.subject.verify(tokens, weights, pool, table, ones, starts),

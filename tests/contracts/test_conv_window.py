@@ -1,4 +1,4 @@
-"""The causal convolution: what comes out (decode, packed), and what its window holds afterwards."""
+"""The causal convolution: what comes out (decode, packed, prefill), and what its window holds afterwards."""
 
 from __future__ import annotations
 
@@ -26,20 +26,16 @@ def bound(x, history, conv):
     return 3 * 1.1 * oracle.roundoff(x.dtype) * size + 16 * oracle.FP32_ROUNDOFF * size + 1e-7
 
 
-def arrange(stand, inputs, rows, spare, slots=8):
-    g, shape = stand.generator, stand.shape()
+def arrange(stand, inputs, rows, spare, slots=8, shape=None):
+    g, shape = stand.generator, shape or stand.shape()
     conv = cases.make_conv(g, shape, inputs, stand.device)
     pool = cases.make_window_pool(g, shape, slots, spare, inputs, stand.device)
     x = cases.random_tensor(g, rows, shape.conv_dim, dtype=inputs, device=stand.device)
     return conv, pool, x
 
 
-@INPUT
-@pytest.mark.parametrize("spare", [0, 3])
-def test_decode_convolves_and_shifts_the_window(stand, inputs, spare):
-    """One input per request; a spare tail behind the window stays."""
-    stand.needs(Operation.CONV_DECODE, input_dtype=inputs)
-    conv, pool, x = arrange(stand, inputs, 3, spare)
+def decode_case(stand, inputs, spare, shape=None):
+    conv, pool, x = arrange(stand, inputs, 3, spare, shape=shape)
     slots = cases.make_slots(stand.generator, 8, 3, 1, stand.device).flatten()
     before, history = pool.clone(), conv.weight.shape[1] - 1
     expected = pool.clone()
@@ -58,11 +54,15 @@ def test_decode_convolves_and_shifts_the_window(stand, inputs, spare):
 
 
 @INPUT
-@pytest.mark.parametrize("lengths", [[4, 4, 4], [2, 4, 1]], ids=lambda v: "".join(map(str, v)))
-def test_packed_rows_convolve_over_the_accepted_history(stand, inputs, lengths):
-    """The wide rolling window: history from the accepted offset, then the new inputs, each slot its own."""
-    stand.needs(Operation.CONV_VERIFY, input_dtype=inputs)
-    conv, pool, x = arrange(stand, inputs, sum(lengths), 3)
+@pytest.mark.parametrize("spare", [0, 3])
+def test_decode_convolves_and_shifts_the_window(stand, inputs, spare):
+    """One input per request; a spare tail behind the window stays."""
+    stand.needs(Operation.CONV_DECODE, input_dtype=inputs)
+    decode_case(stand, inputs, spare)
+
+
+def packed_case(stand, inputs, lengths, shape=None):
+    conv, pool, x = arrange(stand, inputs, sum(lengths), 3, shape=shape)
     slots = cases.make_slots(stand.generator, 8, 3, 1, stand.device).flatten()
     accepted, before, history = [1, 3, 4], pool.clone(), conv.weight.shape[1] - 1
 
@@ -94,6 +94,14 @@ def test_packed_rows_convolve_over_the_accepted_history(stand, inputs, lengths):
         require_equal(
             f"window of request {r}", pool[slot, :, : stream.shape[1]], stream, ("channel", "position")
         )
+
+
+@INPUT
+@pytest.mark.parametrize("lengths", [[4, 4, 4], [2, 4, 1]], ids=lambda v: "".join(map(str, v)))
+def test_packed_rows_convolve_over_the_accepted_history(stand, inputs, lengths):
+    """The wide rolling window: history from the accepted offset, then the new inputs, each slot its own."""
+    stand.needs(Operation.CONV_VERIFY, input_dtype=inputs)
+    packed_case(stand, inputs, lengths)
 
 
 @INPUT
@@ -132,3 +140,86 @@ def test_null_rows_convolve_nothing(stand):
     before = pool.clone()
     stand.subject.conv_decode(x, conv, pool, torch.zeros(2, dtype=torch.int32, device=stand.device))
     require_equal("windows", pool, before, WINDOW_AXES)
+
+
+def prefill_case(stand, inputs, lengths, has_initial, spare=0, shape=None):
+    """One ragged call on poisoned slots: outputs, the windows of all slots, spare tails included."""
+    conv, pool, x = arrange(stand, inputs, sum(lengths), spare, shape=shape)
+    slots = cases.make_slots(stand.generator, 8, len(lengths), 1, stand.device).flatten()
+    expected, history, first = pool.clone(), conv.weight.shape[1] - 1, 0
+    truths = []
+    for slot, length, goes_on in zip(slots.tolist(), lengths, has_initial, strict=True):
+        old = pool[slot, :, :history] if goes_on else torch.zeros_like(pool[slot, :, :history])
+        rows = x[first : first + length]
+        first += length
+        truths.append((oracle.convolve(rows, old, conv.weight, conv.bias), bound(rows, old, conv)))
+        expected[slot, :, :history] = torch.cat([old, rows.T], dim=1)[:, -history:]
+
+    out = stand.subject.conv_prefill(
+        x,
+        conv,
+        pool,
+        slots,
+        cases.starts_of(lengths, stand.device),
+        torch.tensor(has_initial, device=stand.device),
+    )
+
+    owners = {slot: f"request {r}" for r, slot in enumerate(slots.tolist())}
+    require_equal("windows", pool, expected, WINDOW_AXES, owners)
+    truth, limit = (torch.cat([pair[i] for pair in truths]) for i in (0, 1))
+    require_within("outputs", out, truth, limit, OUT_AXES)
+
+
+@INPUT
+@pytest.mark.parametrize("spare", [0, 3])
+def test_prefill_convolves_from_the_initial_window(stand, inputs, spare):
+    """Chunks longer and shorter than the window, fresh and going on; what a former owner left is not read."""
+    stand.needs(Operation.CONV_PREFILL, input_dtype=inputs)
+    prefill_case(stand, inputs, [9, 1, 2, 1, 5], [True, True, False, False, False], spare)
+
+
+@pytest.mark.parametrize(
+    "cuts", [[1, 8], [3, 6], [2, 1, 6], [8, 1], [64, 3]], ids=lambda c: "+".join(map(str, c))
+)
+def test_a_prompt_in_chunks_convolves_as_one(stand, cuts):
+    """Wherever a prompt is cut: every output as if it were whole, the last inputs in the window at each boundary."""
+    stand.needs(Operation.CONV_PREFILL, input_dtype=torch.bfloat16)
+    conv, pool, x = arrange(stand, torch.bfloat16, sum(cuts), 3)
+    history, slot, before = conv.weight.shape[1] - 1, 5, pool.clone()
+    fresh = torch.zeros_like(pool[slot, :, :history])
+    truth, limit = oracle.convolve(x, fresh, conv.weight, conv.bias), bound(x, fresh, conv)
+    stream, first = torch.cat([fresh, x.T], dim=1), 0
+    for length in cuts:
+        rows = slice(first, first + length)
+        out = stand.subject.conv_prefill(
+            x[rows].contiguous(),
+            conv,
+            pool,
+            torch.tensor([slot], dtype=torch.int32, device=stand.device),
+            cases.starts_of([length], stand.device),
+            torch.tensor([first > 0], device=stand.device),
+        )
+        first += length
+        require_within(f"outputs up to {first}", out, truth[rows], limit[rows], OUT_AXES)
+        window = stream[:, first : first + history]
+        require_equal(f"window after {first}", pool[slot, :, :history], window, ("channel", "position"))
+    before[slot, :, :history] = stream[:, -history:]
+    require_equal("all windows", pool, before, WINDOW_AXES)
+
+
+@pytest.mark.parametrize("route", ["decode", "packed", "prefill"])
+def test_the_convolution_holds_at_qwen_shape(stand, route):
+    """The 10,240 channels of Qwen3.6-27B's GDN layer."""
+    operations = {
+        "decode": Operation.CONV_DECODE,
+        "packed": Operation.CONV_VERIFY,
+        "prefill": Operation.CONV_PREFILL,
+    }
+    stand.needs(operations[route], input_dtype=torch.bfloat16)
+    shape = stand.shape(16, 48, 128)
+    if route == "decode":
+        decode_case(stand, torch.bfloat16, 3, shape)
+    elif route == "packed":
+        packed_case(stand, torch.bfloat16, [4, 4, 4], shape)
+    else:
+        prefill_case(stand, torch.bfloat16, [9, 2, 17], [True, True, False], 3, shape)

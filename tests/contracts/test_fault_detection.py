@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.evidence.files import write_atomically
 from fixtures.gdn.mutants import load_faults
-from fixtures.gdn.mutants.matrix import read_outcomes, render_matrix, write_atomically
+from fixtures.gdn.mutants.matrix import read_outcomes, render_matrix
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "detection-contracts.md"

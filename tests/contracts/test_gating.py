@@ -39,8 +39,9 @@ def test_decay_and_strength_are_the_defined_ones(stand, inputs, scale, heads):
     require_within(
         "log decay", got_decay, log_decay, slack * log_decay.abs() + 4 * rate * oracle.FP32_ROUNDOFF, AXES
     )
-    rounded = stand.subject.capabilities.sigmoid_roundings or (
-        1 if got_strength.dtype != torch.float32 else 0
+    # A strength that is handed over in fp32 has not been rounded to the input dtype anywhere.
+    rounded = (
+        max(stand.subject.capabilities.sigmoid_roundings, 1) if got_strength.dtype != torch.float32 else 0
     )
     relative = rounded * oracle.roundoff(inputs) * 1.01 + oracle.FP32_ROUNDOFF * (48 + 4 * b.double().abs())
     require_within("write strength", got_strength, strength, relative * strength + 1e-7, AXES)

@@ -129,6 +129,14 @@ def test_rows_stay_within_the_bound_of_the_float64_truth(stand, inputs, state, r
     bounded_case(stand, stand.shape(), inputs, state, route=route)
 
 
+@pytest.mark.parametrize("route", ["packed", "decode"])
+def test_rows_stay_within_the_bound_at_qwen_shape(stand, route):
+    """Qwen3.6-27B's GDN layer against the float64 truth, by each route that the subject has."""
+    needed = Operation.VERIFY if route == "packed" else Operation.DECODE
+    stand.needs(needed, input_dtype=BF16, state=FP32)
+    bounded_case(stand, stand.shape(16, 48, 128), BF16, FP32, route=route)
+
+
 @pytest.mark.parametrize("heads", [(2, 2), (2, 4), (2, 6)], ids=lambda h: f"{h[0]}k{h[1]}v")
 def test_grouped_heads_stay_within_the_bound(stand, heads):
     """Value head i belongs to key head i // group: repeated, not interleaved."""
