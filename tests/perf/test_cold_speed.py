@@ -21,10 +21,17 @@ pytestmark = pytest.mark.perf
 
 @pytest.fixture(scope="module")
 def measured(
-    lane: Lane, target: Arm, target_restart: Arm, candidates: tuple[Arm, ...], recordings: Recordings
+    lane: Lane,
+    target: Arm,
+    target_restart: Arm,
+    candidates: tuple[Arm, ...],
+    recordings: Recordings,
+    request: pytest.FixtureRequest,
 ) -> Sequence[Transcript]:
-    """The speed suite on every arm, sent while its server was fresh."""
+    """The speed suite on every arm, sent while its server was fresh; the target first, then the A/B window if any."""
     assert lane.suites.perf is not None, f"lane {lane.name} has no perf suite"
+    recordings.of(target, lane.suites.perf, Purpose.MEASURED)
+    request.getfixturevalue("window")
     return [
         t
         for arm in (target, *candidates, target_restart)
