@@ -1,0 +1,55 @@
+"""Every seeded engine fault is killed by a check that its manifest names, and by none that has to stay quiet.
+
+On the real engine, judged from rows as any packet is. The page `docs/detection-engine.md` is written by this file.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.engine.stack import load_fault
+from fixtures.judge.detection import Detection, detect
+from fixtures.session.planting import Bench, expectation_of, faults_in_order
+from fixtures.session.seeding import SMOKE
+
+
+def detection(bench: Bench, name: str) -> Detection:
+    """Plant one fault and hold what was seen against its manifest."""
+    bench.try_fault(name)
+    return detect(expectation_of(load_fault(name)), bench.sightings)
+
+
+def check(found: Detection) -> None:
+    """At least one named check fired, no check that has to stay quiet did, and each of those had rows to judge."""
+    assert not found.survived, (
+        f"{found.expectation.name} survives {', '.join(found.exercises)}: "
+        f"{', '.join(found.expectation.kills)} did not fire; what did: {dict(found.fired) or 'nothing'}"
+    )
+    alarms = {name: found.messages[name] for name in found.false_alarms}
+    assert not alarms, f"{found.expectation.name}: had to stay quiet: {alarms}"
+    assert not found.unasked, f"{found.expectation.name}: quiet because nothing was asked: {found.unasked}"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", faults_in_order())
+def test_the_engine_fault_is_killed_by_its_detector(bench: Bench, name: str) -> None:
+    """A fault that no named check sees is a hole; a quiet check that fires would cry wolf on sound engines."""
+    check(detection(bench, name))
+
+
+@pytest.mark.faults
+def test_the_sound_engine_is_rejected_by_no_check(bench: Bench) -> None:
+    """The same exercises on the same servers without a fault, before the faults and wherever a stack is the base."""
+    from fixtures.session.seeding import matrix_of
+
+    matrix = matrix_of(bench.sightings, {})
+    assert not matrix.alarms_on_sound
+
+
+@pytest.mark.faults_smoke
+@pytest.mark.xdist_group("lane:canary-cpu")
+def test_a_weakened_suite_would_show(bench: Bench, arms) -> None:
+    """Four faults of different kinds, one server: state, sampling, limits, accounting."""
+    arms.close()  # one slot: the servers of other tests make room
+    for name in SMOKE:
+        check(detection(bench, name))
