@@ -6,6 +6,7 @@ pytest_plugins = [
     "fixtures.evidence.plugin",
     "fixtures.session.plugin",
     "fixtures.session.gate",
+    "fixtures.session.seeding",
     "fixtures.session.outcome",
     "fixtures.session.doctor",
 ]
