@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,17 +21,24 @@ from fixtures.judge.finding import Outcome
 from fixtures.parsing import BadInput
 
 
-@pytest.fixture
-def packet(tmp_path: Path) -> Path:
-    """A sealed packet of a sound run."""
-    writer = PacketWriter.create(tmp_path / "packet")
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sealed packet of a sound run, made once: its report takes half a second."""
+    directory = tmp_path_factory.mktemp("sealed") / "packet"
+    writer = PacketWriter.create(directory)
     for kind, rows in packet_rows().items():
         for row in rows:
             writer.append(kind, row)
     writer.set_identity({"lane": "canary-cpu", "stack": "stock"})
     writer.add_log("server.log", "ready")
     assert writer.finish().outcome is Outcome.ACCEPTED
-    return tmp_path / "packet"
+    return directory
+
+
+@pytest.fixture
+def packet(sealed: Path, tmp_path: Path) -> Path:
+    """A copy of the sealed packet, to be attacked."""
+    return shutil.copytree(sealed, tmp_path / "packet")
 
 
 def problems(directory: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,22 @@ from fixtures.parsing import BadInput
 LAB_ROW = Path(__file__).parent / "data" / "lab-row-incident-retrospective.json"
 
 
-@pytest.fixture
-def packet(tmp_path: Path) -> Path:
-    """A sealed packet of a sound run."""
-    writer = PacketWriter.create(tmp_path / "packet")
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sealed packet of a sound run, made once: its report takes half a second."""
+    directory = tmp_path_factory.mktemp("sealed") / "packet"
+    writer = PacketWriter.create(directory)
     for kind, rows in packet_rows().items():
         for row in rows:
             writer.append(kind, row)
     writer.finish()
-    return tmp_path / "packet"
+    return directory
+
+
+@pytest.fixture
+def packet(sealed: Path, tmp_path: Path) -> Path:
+    """A copy of the sealed packet, to be attacked."""
+    return shutil.copytree(sealed, tmp_path / "packet")
 
 
 def checks(report: Report, outcome: Outcome) -> set[str]:
