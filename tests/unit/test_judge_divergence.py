@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.judge.divergence import Kind, classify, degeneration, tie_bound_nats, ulp
-from fixtures.judge.rounds import After, Round, locate
+from fixtures.judge.rounds import STATE_PROMOTION, After, Round, locate
 
 TAIL = {100 + i: -25.0 for i in range(18)}
 """Eighteen tokens far down, so that twenty are known."""
@@ -133,6 +133,33 @@ def test_a_token_is_placed_in_its_verifier_round(position: int, place: tuple[int
     assert (found.round_index, found.row, found.after) == place
 
 
+@pytest.mark.parametrize(
+    ("rounds", "position", "points_at"),
+    [
+        ([Round(3, 2), Round(0, 0), Round(0, 0), Round(3, 1)], 4, STATE_PROMOTION),
+        ([Round(3, 2), Round(0, 0), Round(0, 0), Round(3, 1)], 5, STATE_PROMOTION),
+        ([Round(3, 2), Round(0, 0), Round(0, 0), Round(3, 1)], 7, STATE_PROMOTION),
+        ([Round(3, 2), Round(0, 0)], 3, "state between packed verifier rows"),
+        ([Round(3, 0), Round(0, 0)], 2, "commit bookkeeping after a rejection"),
+        ([Round(0, 0), Round(3, 1)], 2, "state column read by a round after one without drafts"),
+        ([Round(3, 2), Round(3, 2)], 4, "commit bookkeeping after a rejection"),
+    ],
+)
+def test_a_round_without_drafts_after_an_accepting_one_points_at_state_promotion(
+    rounds: list[Round], position: int, points_at: str
+) -> None:
+    """Only where the accepted state had to be carried over: not after a full reject, not without such a round."""
+    found = locate(position, rounds)
+    assert found is not None
+    assert found.points_at == points_at
+
+
+def test_an_earlier_round_that_needed_promotion_stays_a_suspect() -> None:
+    found = locate(6, [Round(3, 2), Round(0, 0), Round(3, 0), Round(3, 0)])
+    assert found is not None
+    assert found.points_at == f"commit bookkeeping after a rejection; or, since round 1, {STATE_PROMOTION}"
+
+
 def test_a_token_beyond_the_recorded_rounds_is_not_placed() -> None:
     assert locate(12, ROUNDS) is None
 
@@ -140,3 +167,66 @@ def test_a_token_beyond_the_recorded_rounds_is_not_placed() -> None:
 def test_a_round_that_accepts_more_than_it_drafted_is_refused() -> None:
     with pytest.raises(ValueError, match="more drafts than"):
         locate(1, [Round(2, 3)])
+
+
+ANSWER = (7, 8, 9, 10, 11, 12, 13)
+
+
+def traced(request: str, *rounds: tuple[list[int], list[int], list[int]]) -> list[dict[str, object]]:
+    """Lines of a round trace: per round drafts, the rows' own choices, and what was emitted."""
+    lines, first = [], 0
+    for drafts, argmax, emitted in rounds:
+        lines.append(
+            {
+                "request": request,
+                "first_output_token": first,
+                "drafts": drafts,
+                "target_argmax": argmax,
+                "accepted": len(emitted) - 1,
+                "emitted": emitted,
+            }
+        )
+        first += len(emitted)
+    return lines
+
+
+TRACE = [
+    *traced("a", ([], [1], [1])),
+    *traced(
+        "b",
+        ([], [7], [7]),
+        ([8, 9, 0], [8, 9, 10, 5], [8, 9, 10]),
+        ([0, 0, 0], [11, 1, 1, 1], [11]),
+        ([12, 13, 2], [12, 13, 2, 99], [12, 13, 2, 99]),
+    ),
+]
+
+
+def test_a_trace_gives_the_rounds_of_the_request_that_said_this_and_what_its_rows_chose() -> None:
+    found = read_trace(TRACE, ANSWER)
+    assert found is not None
+    assert found.rounds == (Round(3, 2), Round(3, 0), Round(3, 3)), (
+        "the engine's own end may lie behind the answer's"
+    )
+    assert [found.chosen[i] for i in range(7)] == list(ANSWER)
+    assert found.source == "trace"
+
+
+def test_a_trace_without_this_answer_gives_nothing() -> None:
+    assert read_trace(TRACE, (7, 8, 9, 10, 11, 12, 14)) is None
+    assert read_trace([{"cut_after_lines": 5}], ANSWER) is None
+    assert read_trace(TRACE[:-1], ANSWER) is None, "cut before the answer's end"
+
+
+def test_a_stream_gives_the_rounds_where_each_event_is_a_round() -> None:
+    times = (10, 20, 20, 20, 30, 40, 40)
+    found = read_stream(times, drafts=3)
+    assert found is not None
+    assert found.rounds == (Round(3, 2), Round(3, 0), Round(3, 1))
+    assert rounds_match([times, (5, 6)], counted_rounds=4)
+    assert not rounds_match([times], counted_rounds=4), "two rounds that came in one read"
+
+
+@pytest.mark.parametrize("times", [(), (10, 10, 20), (10, 20, 20, 20, 20, 20)])
+def test_a_stream_that_cannot_be_rounds_gives_nothing(times: tuple[int, ...]) -> None:
+    assert read_stream(times, drafts=3) is None
