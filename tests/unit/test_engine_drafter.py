@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fixtures.engine.drafters.draftproof_drafter import ScriptedDrafter
-from fixtures.engine.programmes import PROGRAMMES, Programme, Script, programme
+from fixtures.engine.programmes import PROGRAMMES, Programme, Script, exhaustive, programme
 from fixtures.parsing import BadInput
 from fixtures.session.recordings import forced_acceptance
 
@@ -72,6 +72,28 @@ def test_a_new_request_and_a_new_script_begin_the_programme_anew(script: Script)
     script.write(Programme("q", (1,)), [(PROMPT, ANSWER)])
     os.utime(script.path, ns=(1, 1))
     assert right(propose(of, 2), 2) == 1
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_behind_the_only_wrong_draft_the_rest_is_right_again(script: Script, place: int) -> None:
+    script.write(programme(f"fail-at-{place}"), [(PROMPT, ANSWER)])
+    draft = propose(drafter(), 1)
+    assert [d == w for d, w in zip(draft, ANSWER[1:4], strict=True)] == [i != place for i in range(3)]
+    assert forced_acceptance(script.proposals(), 3) == [int(i < place) for i in range(3)]
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 2, 3])
+def test_a_programme_that_accepts_n_has_n_right_drafts_in_every_round(script: Script, accepted: int) -> None:
+    script.write(programme(f"accept-{accepted}"), [(PROMPT, ANSWER)])
+    of = drafter()
+    assert [right(propose(of, done), done) for done in (1, 2, 3)] == [accepted] * 3
+
+
+def test_the_programmes_of_k_drafts_are_distinct_and_can_be_named() -> None:
+    for k in (1, 3, 5):
+        programmes = exhaustive(k)
+        assert len({p.name for p in programmes}) == len(programmes) == (k + 1) + k + 6
+        assert all(programme(p.name) == p for p in programmes)
 
 
 def test_an_unknown_prompt_gets_drafts_that_help_nobody(script: Script) -> None:
