@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures.judge.divergence import Kind, classify, degeneration, tie_bound_nats, ulp
-from fixtures.judge.rounds import After, Round, locate, read_stream, read_trace, rounds_match}
+from fixtures.judge.rounds import (
+    STATE_PROMOTION,
+    After,
+    Round,
+    locate,
+    read_stream,
+    read_trace,
+    rounds_match,
+)
+
+TAIL = {100 + i: -25.0 for i in range(18)}
 """Eighteen tokens far down, so that twenty are known."""
 
 
