@@ -133,6 +133,16 @@ def test_slots_that_were_not_swapped_give_no_ratio() -> None:
     assert "slots were not swapped (candidate : control on x:0 2:0, x:1 0:2)" in found.message
 
 
+def test_two_seats_of_one_device_need_no_swap() -> None:
+    slots = {"a1": "cpu:0*0", "b1": "cpu:0*1", "a2": "cpu:0*0", "b2": "cpu:0*1"}
+    rows: dict[str, list[Transcript]] = {"a": [], "b": []}
+    for arm in slots:
+        rows[arm[0]] += start(arm, int(arm[1]), gap_s=0.012 if arm[0] == "a" else 0.01, noise=0.005)
+    found = judged(rows["a"], rows["b"], slots=slots)
+    assert found.outcome is Outcome.REJECTED
+    assert "(side by side)" in found.message
+
+
 def test_one_block_on_two_slots_is_not_balanced() -> None:
     slots = {"a": "x:0", "b": "x:1"}
     assert "swapped" in unbalanced(pair_starts(start("a", 0), start("b", 0), slots))
