@@ -107,10 +107,10 @@ def test_progress_and_traces_are_handed_out_for_every_answer(concurrency):
             SUITE,
             arm="a",
             concurrency=concurrency,
-            progress=lambda done, total: seen.append((done, total)),
+            progress=lambda done, total, ids: seen.append((done, total, ids)),
             on_trace=lambda transcript, trace: kept.update({transcript.prompt_id: trace.raw}),
         )
-    assert seen == [(i, 6) for i in range(1, 7)]
+    assert seen == [(i, 6, 2 * i if concurrency == 1 else None) for i in range(1, 7)]
     assert {t.prompt_id for t in transcripts} == set(kept)
     assert all(b"token_ids" in raw for raw in kept.values())
 
@@ -132,7 +132,7 @@ def test_an_interrupt_does_not_wait_for_open_streams():
     def reply(exchange: Exchange) -> Script:
         return plain(200, b"{}") if number_of(exchange) == 0 else silent
 
-    def interrupt(done: int, total: int) -> None:
+    def interrupt(done: int, total: int, ids: int | None) -> None:
         raise KeyboardInterrupt
 
     with GoldenServer(reply) as server:
