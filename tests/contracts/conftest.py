@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.gdn.pages import kept_pages
+
 HERE = Path(__file__).parent
 
 
@@ -15,3 +17,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.get_closest_marker("bench_contracts") or item.get_closest_marker("faults")
         ):
             item.add_marker(pytest.mark.contracts)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _pages():
+    """Tensors of a module's cases reuse each other's memory; it is given back after the module."""
+    with kept_pages():
+        yield
