@@ -38,6 +38,29 @@ def test_nothing_accepted_is_rejected_whatever_the_floor(limits: dict[str, float
     assert outcome(NONE_ACCEPTED, **limits) is Outcome.REJECTED
 
 
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ({"floor_by_position": (0.9, 0.1)}, "position 0: 0.800 is below the floor 0.9"),
+        ({"floor_by_position": (0.7, 0.4, 0.3)}, "position 2: 0.200 is below the floor 0.3"),
+        ({"ceiling_by_position": (0.9, 0.4)}, "position 1: 0.500 is above the ceiling 0.4"),
+        ({"floor_by_position": (0.1, 0.1, 0.1, 0.1)}, "a floor for position 3, but only 3 were counted"),
+    ],
+)
+def test_each_position_has_limits_of_its_own(limits: dict[str, tuple[float, ...]], words: str) -> None:
+    [found] = judge_acceptance([span()], **limits)
+    assert found.outcome is Outcome.REJECTED
+    assert words in found.message
+    assert (
+        outcome(span(), floor_by_position=(0.7, 0.4), ceiling_by_position=(0.9, 0.6, 0.3)) is Outcome.ACCEPTED
+    )
+
+
+def test_never_wrong_says_that_it_is_suspicious_even_where_the_lane_allows_it() -> None:
+    [found] = judge_acceptance([ALL_ACCEPTED], ceiling=1.0)
+    assert "suspicious on realistic prompts" in found.message
+
+
 def test_below_the_floor_and_above_the_ceiling_are_rejected() -> None:
     assert outcome(span(), floor=0.6) is Outcome.REJECTED
     assert outcome(span(), ceiling=0.4) is Outcome.REJECTED
