@@ -3,8 +3,11 @@
 pytest_plugins = [
     "fixtures.options",
     "fixtures.gdn.plugin",
+    "fixtures.layers.plugin",
     "fixtures.evidence.plugin",
+    "fixtures.session.given",
     "fixtures.session.plugin",
+    "fixtures.session.quality",
     "fixtures.session.gate",
     "fixtures.session.seeding",
     "fixtures.session.outcome",

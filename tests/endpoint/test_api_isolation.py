@@ -140,7 +140,9 @@ def wait_until_idle(caller: Caller) -> None:
         assert gauges, "the server does not say how many requests are running"
         if all(float(line.rsplit(" ", 1)[1]) == 0 for line in gauges):
             return
-        time.sleep(0.1)
+        time.sleep(
+            0.1
+        )  # an engine drops a request after the step it is in, and tells only who reads its gauges
     raise AssertionError(f"requests that were hung up on are still running after {IDLE_WAIT_S} s")
 
 

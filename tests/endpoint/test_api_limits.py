@@ -102,9 +102,14 @@ def test_an_answer_ends_exactly_at_the_context_limit(caller: Caller) -> None:
         assert (usage["completion_tokens"], usage["total_tokens"]) == (room, limit)
 
 
-def test_a_prompt_that_fills_the_context_is_refused(caller: Caller) -> None:
-    """No room for an answer: 400 with words, and the server lives."""
-    reply = caller.complete({"prompt": caller.filler(caller.context_limit()), "max_tokens": 1})
-    assert (reply.status, bool(reply.message)) == (400, True), f"{reply.status}: {reply.text[:300]}"
+def test_a_prompt_that_fills_the_context_or_goes_beyond_is_refused(caller: Caller) -> None:
+    """No room for an answer, and one id too many: 400 with words, which name the limit that was passed."""
+    limit = caller.context_limit()
+    full = caller.complete({"prompt": caller.filler(limit), "max_tokens": 1})
+    assert (full.status, bool(full.message)) == (400, True), f"{full.status}: {full.text[:300]}"
+    for beyond in (1, 2, 1000):
+        reply = caller.complete({"prompt": caller.filler(limit + beyond), "max_tokens": 1})
+        assert reply.status == 400, f"{reply.status}: {reply.text[:300]}"
+        assert str(limit) in reply.message, f"the limit of {limit} is not named: {reply.message}"
     prompt = caller.canary("add")
     assert caller.chat(prompt).content == prompt.expect

@@ -7,7 +7,7 @@ import pytest
 from fixtures.engine.audit import audit
 from fixtures.session.arms import Arm, Arms
 
-pytestmark = pytest.mark.endpoint
+pytestmark = [pytest.mark.endpoint, pytest.mark.ours("audit")]
 
 
 def test_what_was_asked_is_what_ran(arm: Arm, arms: Arms) -> None:
