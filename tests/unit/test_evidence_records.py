@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from judge_rows import packet_rows
+from judge_rows import packet_rows, transcript
 
 from fixtures.evidence.packet import PacketWriter
 from fixtures.evidence.reading import read_packet
@@ -24,8 +24,10 @@ from fixtures.evidence.records import (
     known_records,
     load_record,
 )
-from fixtures.judge.finding import Outcome
+from fixtures.judge.finding import EXIT_CODES, Outcome
 from fixtures.judge.speed import judge_against_record
+from fixtures.judge.verdict import derive
+from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
 
 DATE = datetime.date(2026, 11, 29)
@@ -83,6 +85,51 @@ def test_a_headline_is_held_against_the_record_within_its_noise_band(
     headline_tok_s: float | None, outcome: Outcome
 ) -> None:
     assert judge_against_record(comparison_row("b70-tp2"), headline_tok_s).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("gap_s", "outcome"),
+    [(1 / 93.0, Outcome.ACCEPTED), (1 / 89.0, Outcome.ACCEPTED), (1 / 85.0, Outcome.REJECTED)],
+    ids=["the record again", "inside the band", "slower"],
+)
+def test_a_run_of_the_b70_tp2_lane_is_held_against_the_93_tok_s_record(gap_s: float, outcome: Outcome) -> None:
+    """The lane's own band, the record's number by intervals, and a verdict that follows from the rows."""
+    lane = load_lane("b70-tp2")
+    assert (lane.thresholds.same_window_band, lane.thresholds.cross_window_band) == (0.015, 0.044)
+    rows = packet_rows()
+    for n, row in enumerate(rows["transcript"]):
+        if row["purpose"] == "measured":
+            said = transcript(
+                row["prompt_id"], row["arm"], gap_s=gap_s, order=row["order"], prompt_class=row["prompt_class"]
+            )
+            rows["transcript"][n] = said.to_row() | {"purpose": "measured"}
+    rows["record"] = [comparison_row(lane.name, band=lane.thresholds.cross_window_band)]
+    verdict = derive(rows)
+    (found,) = [f for f in verdict.findings if f.check == "speed.record"]
+    assert found.outcome is verdict.outcome is outcome
+    assert "of 92.106 (2026-07-11-full-graph), noise band 4.4%" in found.message
+
+
+def test_the_first_run_of_a_lane_is_pending_and_still_becomes_its_record(tmp_path: Path) -> None:
+    rows = packet_rows() | {"record": [comparison_row("new-lane", tmp_path / "records")]}
+    directory = packet(tmp_path / "packet", rows)
+    assert read_packet(directory).stored_verdict["exit_code"] == EXIT_CODES[Outcome.PENDING]
+    entry = entry_of(read_packet(directory), "new-lane", DATE)
+    add_entry("new-lane", entry, tmp_path / "records")
+    assert comparison_row("new-lane", tmp_path / "records")["entry"] == entry.id
+    assert check_entry(entry, "new-lane", directory) == []
+
+
+def test_a_record_keeps_every_number_of_its_central_arm(tmp_path: Path) -> None:
+    assert {"accepted_per_step", "acceptance_at_3", "step_ms", "gap_p99_s", "prefill_median_tok_s"} <= set(
+        qualified(tmp_path).metrics
+    )
+
+
+def test_a_run_that_is_slower_than_the_record_does_not_become_one(tmp_path: Path) -> None:
+    row = {"lane": "canary-cpu", "entry": "old", "interval_tok_s": 200.0, "band": 0.044}
+    with pytest.raises(BadInput, match=r"the verdict is rejected: speed\.record"):
+        entry_of(read_packet(packet(tmp_path / "packet", packet_rows() | {"record": [row]})), "canary-cpu", DATE)
 
 
 def test_a_lane_without_a_record_is_measured_and_pending(tmp_path: Path) -> None:
