@@ -65,7 +65,7 @@ def chunked_case(stand, shape, state, cuts):
         require_within(
             f"state after {first} tokens",
             stand.vk(pool[3]),
-            path.states[0, first],
+            path.after(first)[0],
             bound.states[0, first - 1].unsqueeze(-1),
             AXES,
         )
@@ -113,7 +113,7 @@ def test_prefill_goes_on_from_the_initial_state(stand, state):
     require_within(
         "final states",
         stand.vk(pool[[4, 2]]),
-        path.states[:, -1],
+        path.after(length),
         bound.states[:, -1].unsqueeze(-1),
         ("request", *AXES),
     )
@@ -156,6 +156,4 @@ def test_decode_and_packed_verify_end_where_prefill_does(stand, state):
         limit = (
             bound_of(stand, path, tokens, shape, state, chunked=name == "prefill").states[0, -1].unsqueeze(-1)
         )
-        require_within(
-            f"state after eight tokens by {name}", stand.vk(value), path.states[0, -1], limit, AXES
-        )
+        require_within(f"state after eight tokens by {name}", stand.vk(value), path.after(8)[0], limit, AXES)

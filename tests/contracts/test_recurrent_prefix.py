@@ -155,4 +155,4 @@ def test_small_keys_are_normalised_with_the_defined_eps(stand):
     bound = oracle.error_bound(path, k_dim=shape.k_dim, state_dtype=FP32, output_dtype=BF16)
     stand.subject.decode(tokens, heads, pool, torch.tensor([1], dtype=torch.int32, device=stand.device))
     axes = ("head", "value row", "key column")
-    require_within("state", stand.vk(pool[1]), path.states[0, 1], bound.states[0, 0].unsqueeze(-1), axes)
+    require_within("state", stand.vk(pool[1]), path.after(1)[0], bound.states[0, 0].unsqueeze(-1), axes)

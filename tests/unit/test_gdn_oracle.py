@@ -43,6 +43,30 @@ def test_vectorised_recurrence_equals_the_plain_loop(seed, heads, steps):
         )
 
 
+@given(
+    seed=st.integers(0, 2**16),
+    heads=strategies.head_groupings(),
+    steps=st.integers(1, 70),
+    a=st.floats(-60, 60),
+)
+@settings(max_examples=25, deadline=None)
+def test_states_in_between_a_single_state_and_norms_are_of_one_path(seed, heads, steps, a):
+    """The closed form against the recurrence that lays out every state; decays from nothing to all included."""
+    g = torch.Generator().manual_seed(seed)
+    shape = Shape(*heads, k_dim=4, v_dim=3)
+    tokens = cases.make_tokens(g, shape, 2 * steps, torch.bfloat16, CPU)
+    tokens.a[: steps // 2] = a
+    weights = cases.make_heads(g, shape, torch.bfloat16, CPU)
+    path = oracle.trajectory(tokens, weights, torch.randn(2, shape.v_heads, 3, 4, generator=g))
+    for count in {0, 1, steps // 2, steps}:
+        torch.testing.assert_close(path.after(count), path.states[:, count], rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(path.norms, path.states.norm(dim=-1), rtol=1e-9, atol=1e-7)
+    group = shape.v_heads // shape.k_heads
+    q = oracle.normalise(tokens.q).repeat_interleave(group, dim=1).unflatten(0, (2, steps)) * 4**-0.5
+    read = (path.states[:, 1:] @ q.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(path.outputs, read, rtol=1e-10, atol=1e-12)
+
+
 @given(plan=strategies.ring_plans(), data=st.data())
 @settings(max_examples=50, deadline=None)
 def test_commit_model_equals_the_plain_loop(plan, data):
