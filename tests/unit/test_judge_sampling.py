@@ -2,62 +2,94 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
 from fixtures.judge.finding import Outcome
-from fixtures.judge.sampling import compare_counts, judge_sampling, samples_needed
+from fixtures.judge.sampling import compare_samples, judge_sampling, judge_tie_rule
 
 SHARES = np.array([0.5, 0.3, 0.15, 0.05])
+ANSWERS, LENGTH = 480, 32
 
 
-def draw(shares: np.ndarray, n: int, seed: int) -> Counter[int]:
-    return Counter(np.random.default_rng(seed).choice(len(shares), size=n, p=shares).tolist())
+def chains(
+    seed: int, shares: np.ndarray = SHARES, *, answers: int = ANSWERS, stay: float = 0.3
+) -> list[list[int]]:
+    """Answers whose tokens depend on each other: with probability `stay` a token repeats the one before."""
+    rng = np.random.default_rng(seed)
+    fresh = rng.choice(len(shares), size=(answers, LENGTH), p=shares)
+    repeated = rng.random((answers, LENGTH)) < stay
+    for place in range(1, LENGTH):
+        fresh[:, place] = np.where(repeated[:, place], fresh[:, place - 1], fresh[:, place])
+    return fresh.tolist()
 
 
-def test_the_same_distribution_is_accepted_in_every_one_of_two_hundred_runs() -> None:
-    n = samples_needed(1, 4)
-    for seed in range(200):
-        [found] = judge_sampling({"p": draw(SHARES, n, seed)}, {"p": draw(SHARES, n, seed + 10_000)})
+def test_the_same_distribution_is_accepted_in_every_one_of_a_hundred_runs() -> None:
+    for seed in range(100):
+        [found] = judge_sampling({"p": chains(seed)}, {"p": chains(seed + 10_000)})
         assert found.outcome is Outcome.ACCEPTED, found.message
+
+
+def test_p_values_of_the_same_distribution_are_uniform_though_tokens_depend_on_each_other() -> None:
+    p = [
+        compare_samples(chains(s, answers=100), chains(s + 10_000, answers=100)).p or 0.0 for s in range(500)
+    ]
+    for level in (0.02, 0.1, 0.5):
+        seen = sum(value < level for value in p)
+        # Six standard deviations of a binomial count.
+        assert abs(seen - 500 * level) < 6 * (500 * level * (1 - level)) ** 0.5, (level, seen)
 
 
 def test_a_shift_of_five_percent_is_seen() -> None:
     shifted = SHARES + np.array([0.05, -0.05, 0, 0])
-    n = samples_needed(1, 4)
     seen = [
-        judge_sampling({"p": draw(SHARES, n, s)}, {"p": draw(shifted, n, s + 10_000)})[0].outcome
-        for s in range(40)
+        judge_sampling({"p": chains(s)}, {"p": chains(s + 10_000, shifted)})[0].outcome for s in range(40)
     ]
     assert seen.count(Outcome.REJECTED) >= 36
 
 
 def test_too_few_samples_are_pending() -> None:
-    [found] = judge_sampling({"p": draw(SHARES, 100, 1)}, {"p": draw(SHARES, 100, 2)})
+    [found] = judge_sampling({"p": chains(1, answers=40)}, {"p": chains(2, answers=40)})
     assert found.outcome is Outcome.PENDING
-    assert "needed to see a shift of 5%" in found.message
+    assert "a shift of 5% is seen with probability" in found.message
 
 
 def test_a_gross_difference_is_rejected_even_with_few_samples() -> None:
-    [found] = judge_sampling({"p": Counter({1: 100})}, {"p": Counter({2: 100})})
+    [found] = judge_sampling({"p": [[1, 1, 2]] * 20}, {"p": [[3, 3, 3]] * 20})
     assert found.outcome is Outcome.REJECTED
 
 
-@pytest.mark.parametrize(("target", "candidate"), [({}, {}), ({"p": {1: 9000}}, {}), ({}, {"p": {1: 9000}})])
+def test_answers_that_never_vary_are_pending_and_not_accepted() -> None:
+    [found] = judge_sampling({"p": [[1, 2]] * 500}, {"p": [[1, 2]] * 500})
+    assert found.outcome is Outcome.PENDING
+
+
+@pytest.mark.parametrize(
+    ("target", "candidate"), [({}, {}), ({"p": [[1], [2]]}, {}), ({}, {"p": [[1], [2]]})]
+)
 def test_what_was_not_sampled_is_pending(
-    target: dict[str, dict[int, int]], candidate: dict[str, dict[int, int]]
+    target: dict[str, list[list[int]]], candidate: dict[str, list[list[int]]]
 ) -> None:
     assert {f.outcome for f in judge_sampling(target, candidate)} == {Outcome.PENDING}
 
 
-def test_rare_tokens_are_pooled_instead_of_tested_one_by_one() -> None:
-    many = dict.fromkeys(range(2, 60), 1)
-    seen = compare_counts({1: 1000} | many, {1: 1000} | {i + 100: 1 for i in many})
-    assert seen.cells == 2
-    assert seen.p == pytest.approx(1.0)
+def test_rare_tokens_are_pooled() -> None:
+    target, candidate = chains(1), chains(2)
+    for number, answer in enumerate(target):
+        answer[0] = 100 + number
+    seen = compare_samples(target, candidate)
+    assert seen.tokens == len(SHARES) + 1
 
 
-def test_more_prompts_need_more_samples() -> None:
-    assert samples_needed(1, 2) < samples_needed(50, 2) < samples_needed(50, 20)
+def test_answers_without_tokens_are_refused() -> None:
+    with pytest.raises(ValueError, match="without tokens"):
+        compare_samples([[1], []], [[1], [2]])
+
+
+@pytest.mark.parametrize(
+    ("said", "outcome"), [([4, 7], Outcome.ACCEPTED), ([4, 9], Outcome.REJECTED)], ids=["lowest", "other"]
+)
+def test_an_exact_tie_goes_to_the_lowest_id(said: list[int], outcome: Outcome) -> None:
+    found = judge_tie_rule(said, [{4: -0.1, 5: -3.0}, {9: -0.7, 7: -0.7, 3: -2.0}])
+    assert found.outcome is outcome
+    assert "1 exact ties" in found.message or "1 of 1 exact ties" in found.message
