@@ -29,7 +29,7 @@ def with_first(**changes: object) -> list[Transcript]:
 
 def test_a_cold_complete_suite_is_accepted_by_every_check() -> None:
     found = judge_freshness(suite_of(ARM), [span(ARM)], SUITES)
-    assert len(found) == 10
+    assert len(found) == 11
     assert {f.outcome for f in found} == {Outcome.ACCEPTED}
 
 
@@ -47,6 +47,11 @@ FAULTY = {
     "closed early": (with_first(saw_done=False), "complete", Outcome.INCONCLUSIVE),
     "device lost": (with_first(error="server closed the connection"), "complete", Outcome.INCONCLUSIVE),
     "server error": (with_first(http_status=500), "complete", Outcome.INCONCLUSIVE),
+    "cut below the cap": (
+        with_first(finish_reason="length", request=suite_of(ARM)[0].request | {"max_tokens": 128}),
+        "cap",
+        Outcome.PENDING,
+    ),
     "no finish reason": (with_first(finish_reason=None), "complete", Outcome.INCONCLUSIVE),
     "ignore_eos": (
         with_first(request=suite_of(ARM)[0].request | {"ignore_eos": True}),
@@ -78,6 +83,10 @@ FAULTY = {
 def test_one_faulty_request_is_found_by_the_check_meant_for_it(case: str) -> None:
     rows, check, outcome = FAULTY[case]
     assert outcomes(rows) == {check: outcome}
+
+
+def test_an_answer_that_is_cut_at_the_cap_is_whole_enough() -> None:
+    assert "cap" not in outcomes(with_first(finish_reason="length"))
 
 
 def test_no_ids_are_pending_however_many_events_there_were() -> None:

@@ -283,6 +283,12 @@ def test_a_control_in_the_same_window_decides_about_speed(
     assert verdict.outcome is outcome
 
 
+def test_a_seat_on_a_shared_device_gives_no_headline() -> None:
+    verdict = derived(lambda rows: rows["arm"][2].update(slot="cuda:0*1"))
+    assert verdict.headline_tok_s is None
+    assert "candidate#1: cuda:0*1 is a seat on a device that servers share" in verdict.headline_reason
+
+
 def test_a_record_row_decides_whether_the_headline_holds() -> None:
     row = {"lane": "canary-cpu", "entry": "old", "interval_tok_s": 100.0, "band": 0.044}
     for record, outcome in ((100.0, Outcome.ACCEPTED), (110.0, Outcome.REJECTED), (None, Outcome.PENDING)):
