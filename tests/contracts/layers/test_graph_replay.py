@@ -6,11 +6,20 @@ Offered where a subject can capture: CUDA graphs on CUDA. On the CPU the contrac
 
 from __future__ import annotations
 
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fixtures.gdn.cases import dtype_name
 from fixtures.layers.operations import LayerOperation
-from fixtures.layers.replay import make_buffers, refill, require_replays, require_untouched_capture
+from fixtures.layers.replay import (
+    make_buffers,
+    refill,
+    require_replays,
+    require_untouched_capture,
+    require_verify_replays,
+)
 
 REPLAYS = 32
 
@@ -52,3 +61,10 @@ def test_an_eager_step_holds_on_any_device(layers):
     """The step itself, not captured: what replays are compared with is right."""
     layers.needs(LayerOperation.STEP)
     require_replays(layers.subject, layers.device, layers.generator, 6, captured=False)
+
+
+@pytest.mark.parametrize("state", [torch.float32, torch.bfloat16], ids=dtype_name)
+def test_a_captured_verify_sees_new_tables_counts_and_rows(layers, state):
+    """The engine's own packed verify: every replay equals the direct call, over the whole state pool."""
+    layers.needs(LayerOperation.VERIFY_STEP, LayerOperation.CAPTURE)
+    require_verify_replays(layers.subject, layers.device, layers.generator, 16, state)

@@ -81,6 +81,35 @@ def test_rotary(layers, dtype):
 
 
 @DTYPE
+def test_mrope(layers, dtype):
+    layers.needs(LayerOperation.MROPE, dtype=dtype)
+    cache = oracle.rotary_cache(64, 32, 10_000.0, dtype).to(layers.device)
+
+    def act(query, key, positions):
+        layers.subject.mrope(positions.T.contiguous(), query, key, 64, cache, (6, 5, 5))
+        return torch.cat([query, key], dim=1)
+
+    positions = torch.randint(0, 64, (ROWS, 3), generator=layers.generator).to(layers.device)
+    require_rows_alone(
+        act, layers.draw(ROWS, 256, dtype=dtype), layers.draw(ROWS, 128, dtype=dtype), positions
+    )
+
+
+@DTYPE
+def test_qk_norm_rotary(layers, dtype):
+    layers.needs(LayerOperation.QK_NORM_ROTARY, dtype=dtype)
+    cache = oracle.rotary_cache(64, 32, 10_000.0, dtype).to(layers.device)
+    weights = [layers.draw(64, dtype=dtype) for _ in range(2)]
+
+    def act(projected, positions):
+        made = layers.subject.qk_norm_rotary(projected, *weights, EPS, positions.flatten(), cache, (4, 2))
+        return torch.cat([x.flatten(1) for x in made], dim=1)
+
+    positions = torch.randint(0, 64, (ROWS, 1), generator=layers.generator).to(layers.device)
+    require_rows_alone(act, layers.draw(ROWS, 12 * 64, dtype=dtype), positions)
+
+
+@DTYPE
 @pytest.mark.parametrize("kind", ["int8", "int4", "fp8"])
 def test_head(layers, dtype, kind):
     operation = {

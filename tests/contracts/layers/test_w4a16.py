@@ -40,7 +40,7 @@ def require_product(layers, x, weight, dtype):
 @DTYPE
 @LAYOUT
 @pytest.mark.parametrize("rows", [1, 4])
-@pytest.mark.parametrize(("inputs", "outputs"), [(128, 32), (512, 96)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(128, 64), (512, 192)])
 def test_the_product_is_that_of_the_dequantised_weight(layers, dtype, layout, rows, inputs, outputs):
     """Several groups, outputs that are no power of two."""
     layers.needs_product(LayerOperation.W4A16, dtype=dtype)
@@ -77,8 +77,8 @@ def test_no_rows_write_nothing(layers, layout):
     """A step without rows for this layer."""
     layers.needs_product(LayerOperation.W4A16, dtype=torch.bfloat16)
     layers.needs_layout(layout)
-    weight = make_weight(layers, 128, 32, torch.bfloat16, layout)
-    storage, out = guarded(0, 32, torch.bfloat16, layers.device)
+    weight = make_weight(layers, 128, 64, torch.bfloat16, layout)
+    storage, out = guarded(0, 64, torch.bfloat16, layers.device)
     layers.subject.product(layers.draw(0, 128, dtype=torch.bfloat16), weight, out)
     require_guards(storage, out)
 
