@@ -56,6 +56,19 @@ def test_an_answer_with_drafts_ends_exactly_at_the_context_limit(
     assert caller.chat(prompt).token_ids == prompt.answer_ids
 
 
+@pytest.mark.stress
+def test_the_smallest_top_k_with_drafts_gives_the_greedy_answer(
+    arms: Arms, lane: Lane, pytestconfig: pytest.Config
+) -> None:
+    """Also where a step has no draft left to verify, one id before a cap: whatever the seed, the best id is said."""
+    caller = spare(arms, lane, pytestconfig, "candidate", 2)
+    prompt = caller.canary("copy")
+    assert prompt.answer_ids is not None
+    for cap in (prompt.max_tokens, 30, 31, 32, 33):
+        said = caller.chat(prompt, temperature=1, top_k=1, seed=3, max_tokens=cap)
+        assert (said.error, said.token_ids) == (None, prompt.answer_ids[:cap]), f"max_tokens {cap}"
+
+
 def test_drafts_that_a_grammar_cuts_leave_the_answers_right(
     arms: Arms, lane: Lane, pytestconfig: pytest.Config
 ) -> None:

@@ -62,12 +62,32 @@ def starting_instance(run: subprocess.Popen[bytes], within_s: float = 60) -> str
     raise AssertionError("the run started no server")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def wait_for_use(packet: Path, within_s: float = 300) -> None:
+    """Wait until the run's server is up and has been audited: its row is in the packet."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if any(path.stat().st_size for path in packet.glob("rows/arm*.jsonl")):
+            return
+        time.sleep(0.2)  # a packet tells nobody that it has grown
+    raise AssertionError("the run's server did not get ready")
+
+
+@pytest.mark.parametrize(
+    ("number", "in_use"),
+    [
+        (signal.SIGINT, False),
+        (signal.SIGKILL, False),
+        pytest.param(signal.SIGKILL, True, marks=pytest.mark.stress),
+    ],
+    ids=["interrupt-while-starting", "kill-while-starting", "kill-in-use"],
+)
 def test_an_interrupted_run_leaves_no_process_and_a_readable_packet(
-    run: subprocess.Popen[bytes], number: int, tmp_path: Path
+    run: subprocess.Popen[bytes], number: int, in_use: bool, tmp_path: Path
 ) -> None:
     """Ctrl-C, and `kill -9` of pytest: the warden ends the server; what was written so far is evidence, no verdict."""
     instance = starting_instance(run)
+    if in_use:
+        wait_for_use(tmp_path / "packet")
     run.send_signal(number)
     run.wait(timeout=60)
     assert run.returncode == (pytest.ExitCode.INTERRUPTED if number == signal.SIGINT else -signal.SIGKILL)

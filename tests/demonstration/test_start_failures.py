@@ -9,9 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.engine.installed import installed_engine
+from fixtures.engine.overlay import temporary_overlay
 from fixtures.engine.server import StartFailed, survivors
+from fixtures.engine.stack import load_stack
 from fixtures.lanes.lane import Lane
-from fixtures.session.arms import Arms, make_arm
+from fixtures.session.arms import ArmRefused, Arms, make_arm
 from fixtures.session.trial import RowList
 
 pytestmark = pytest.mark.demonstration
@@ -53,17 +56,33 @@ def test_a_port_that_is_taken_is_named(arms: Arms, lane: Lane, taken_port: int) 
     assert failure.failure.cause == "port taken", str(failure)
 
 
-def test_a_wrapper_that_overrides_a_variable_is_refused(arms: Arms, lane: Lane, tmp_path: Path) -> None:
-    """The classic lie: a start script sets a variable to its own value; the audit reads the engine's process."""
-    wrapper = tmp_path / "start.sh"
-    wrapper.write_text('#!/bin/sh\nexport VLLM_NO_USAGE_STATS=0\nexec "$@"\n')
+def refused(arms: Arms, lane: Lane, wrapper: Path, script: str) -> tuple[ArmRefused, RowList]:
+    """Start the target arm through a start script that lies; the refusal and the rows that it wrote."""
+    wrapper.write_text(f'#!/bin/sh\n{script}\nexec "$@"\n')
     wrapper.chmod(0o755)
     lying = lane.model_copy(update={"engine": lane.engine.model_copy(update={"launcher": (str(wrapper),)})})
-    arm, rows = make_arm(lying, "target", replicate=9), RowList()
-    with pytest.raises(RuntimeError, match="VLLM_NO_USAGE_STATS"):
-        arms.server(arm, evidence=rows)
-    instance = str(rows.rows["arm"][0]["instance"])
-    assert any(
-        row["check"] == "server.audit" and row["outcome"] == "rejected" for row in rows.rows["finding"]
-    )
-    assert not survivors(instance), "a refused server is stopped"
+    rows = RowList()
+    with pytest.raises(ArmRefused) as caught:
+        arms.server(make_arm(lying, "target", replicate=9), evidence=rows)
+    (arm,) = rows.rows["arm"]
+    assert arm["discrepancies"]
+    assert not survivors(str(arm["instance"])), "a refused server is stopped"
+    assert {(row["check"], row["outcome"]) for row in rows.rows["finding"]} == {("server.audit", "rejected")}
+    assert "transcript" not in rows.rows, "no request is sent to such an arm"
+    return caught.value, rows
+
+
+def test_a_wrapper_that_overrides_a_variable_is_refused(arms: Arms, lane: Lane, tmp_path: Path) -> None:
+    """The classic lie: a start script sets a variable to its own value; the audit reads the engine's process."""
+    refusal, _ = refused(arms, lane, tmp_path / "start.sh", "export VLLM_NO_USAGE_STATS=0")
+    assert "environment VLLM_NO_USAGE_STATS" in str(refusal)
+
+
+def test_a_second_engine_earlier_on_the_path_is_refused(arms: Arms, lane: Lane, tmp_path: Path) -> None:
+    """The other classic: a leftover copy of the engine, patched once for something else, is found first."""
+    installed = installed_engine(lane.engine.distribution)
+    with temporary_overlay(load_stack("spec-round-trace"), installed, arms.folder / "leftover") as other:
+        script = f"export PYTHONPATH={other.root}:$PYTHONPATH"
+        refusal, _ = refused(arms, lane, tmp_path / "start.sh", script)
+    assert "engine package" in str(refusal)
+    assert str(other.root) in str(refusal)

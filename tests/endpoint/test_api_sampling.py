@@ -64,7 +64,7 @@ def test_a_greedy_answer_is_not_touched_by_sampled_neighbours(caller: Caller) ->
 def test_sampling_that_leaves_one_id_to_choose_gives_the_greedy_answer(
     caller: Caller, extra: dict[str, Any]
 ) -> None:
-    """Whatever the seed. (top-k with drafts: `test_scarce_memory.py`, where it may end the engine.)"""
+    """Whatever the seed. (top-k with drafts: `tests/demonstration/test_engine_survival.py`.)"""
     for kind in ("copy", "sort"):
         prompt = caller.canary(kind)
         said = caller.chat(prompt, seed=3, **{"temperature": 1, **extra})

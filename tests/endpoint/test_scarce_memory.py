@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.endpoint, pytest.mark.spare, pytest.mark.ours("restart
 
 CHUNK = 256
 """Tokens of one prefill step."""
-BLOCKS = 46
+BLOCKS = 24
 """Cache blocks of the whole server: enough for any one request, too few for four long answers."""
 
 
@@ -85,15 +85,4 @@ def test_long_prompts_in_many_chunks_leave_no_dose_behind(caller: Caller) -> Non
         said = caller.chat(prompt)
         assert (said.error, said.token_ids) == (None, prompt.answer_ids), (
             f"{kind} after {len(long)} long prompts"
-        )
-
-
-def test_the_smallest_top_k_gives_the_greedy_answer(caller: Caller) -> None:
-    """The last of this file: on an engine that reads top-k from unwritten memory it can be the last request at all."""
-    prompt = caller.canary("copy")
-    for seed in range(6):
-        said = caller.chat(prompt, temperature=1, top_k=1, seed=seed)
-        assert said.error is None, said.error
-        assert said.token_ids == prompt.answer_ids, (
-            f"seed {seed}: another answer than the greedy one: {said.content!r}"
         )
