@@ -5,16 +5,13 @@ One child run takes all mutants as subjects; the matrix fault x contract is prin
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from fixtures.evidence.files import write_atomically
 from fixtures.gdn.mutants import load_faults
-from fixtures.gdn.mutants.matrix import read_outcomes, render_matrix
+from fixtures.gdn.mutants.matrix import render_matrix, run_contracts
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "docs" / "detection-contracts.md"
@@ -25,38 +22,9 @@ def outcomes(tmp_path_factory):
     """Outcome of every contract on every mutant and on the sound subject: {fault: {family: (failed, passed)}}."""
     report = tmp_path_factory.mktemp("faults") / "outcomes.jsonl"
     subjects = ["torch", *(f"torch!{name}" for name in load_faults())]
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "tests/contracts",
-        "--ignore=tests/contracts/layers",  # a room with faults of its own
-        "-m",
-        "contracts",
-        "-q",
-        "--tb=no",
-        "-n",
-        "2",
-    ]
-    command += [
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "fixtures.gdn.mutants.matrix",
-        "--hypothesis-profile",
-        "faults",
-    ]
-    command += ["-k", "not qwen and not 512"]  # the slowest cases; what they see, smaller ones see too
-    command += [word for name in subjects for word in ("--subject", name)]
-    environment = {**os.environ, "DRAFTPROOF_OUTCOMES": str(report), "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=850, check=False
-    )
-    assert run.returncode in (0, 1), (
-        f"the child run itself broke:\n{run.stdout[-3000:]}\n{run.stderr[-2000:]}"
-    )
-    found = read_outcomes(report)
-    assert set(found) == set(subjects), f"not every mutant was run: {set(subjects) - set(found)}"
+    # Another room has faults of its own. The slowest cases are left out: what they see, smaller ones see too.
+    extra = ["--ignore=tests/contracts/layers", "-k", "not qwen and not 512"]
+    found = run_contracts(["tests/contracts"], subjects, report, extra=extra)
     matrix = render_matrix(load_faults(), found)
     print(matrix)
     write_atomically(TABLE, matrix)
