@@ -15,8 +15,9 @@ import pytest
 
 from fixtures.engine.drafters.draftproof_switch import NotSwitchable, Switch, changed_functions
 from fixtures.engine.installed import EngineMissing, installed_engine
-from fixtures.engine.stack import known_faults, load_fault, load_stack
+from fixtures.engine.stack import load_fault, load_stack
 from fixtures.engine.switch import plan_planting
+from fixtures.session.planting import faults_in_order
 
 STOCK = textwrap.dedent(
     """
@@ -144,7 +145,7 @@ def test_an_error_is_answered_and_nothing_stays_planted(
     assert module.Counter().count() == 1
 
 
-@pytest.mark.parametrize("name", known_faults())
+@pytest.mark.parametrize("name", faults_in_order())
 def test_every_fault_can_be_planted_into_a_running_engine(name: str) -> None:
     """What a fault changes are function bodies of modules that exist; else it would need a start of its own."""
     try:
