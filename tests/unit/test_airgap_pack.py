@@ -11,6 +11,7 @@ import pytest
 
 from fixtures.engine.installed import InstalledEngine
 from fixtures.parsing import BadInput
+from fixtures.session import outcome
 from tools.airgap import pack
 from tools.airgap.pack import DEFAULT_PROFILE, ERASED, Profile, known_profiles, load_profile, slim_engine
 from tools.airgap.pack import main as run
@@ -82,6 +83,8 @@ def test_a_packed_folder_unpacks_to_engine_repository_and_model(
     assert f"PYTHONPATH={target}/engine" in done.stdout
     assert (target / "engine" / "vllm" / "__init__.py").read_text() == "x = 1\n"
     assert (target / "draftproof" / "fixtures" / "parsing.py").is_file()
+    assert (target / "draftproof" / pack.REVISION).read_text().strip().rstrip("+").isalnum()
+    assert pack.REVISION == outcome.REVISION
     assert (target / "models" / "small-model" / "link.json").is_symlink()
 
 

@@ -34,6 +34,8 @@ from tools.airgap.fatbins import erase_all_but
 PROFILES = Path(__file__).parent
 DEFAULT_PROFILE = "vllm-0.25.1-hopper"
 _BIG_OBJECT_BYTES = 1_000_000
+REVISION = "REVISION"
+"""File that tells a copy without history which commit it is; packets made there quote it."""
 ERASED = "draftproof-erased.json"
 """In the engine's dist-info: what this packer took out of the published wheel."""
 
@@ -174,12 +176,26 @@ def write_archive(archive: Path, folder: Path, members: Sequence[str], rename: s
     os.replace(part, archive)
 
 
-def tracked_files(repository: Path = REPOSITORY) -> list[str]:
-    """Tracked files that are there; untracked ones do not travel."""
-    done = subprocess.run(
-        ["git", "ls-files", "-z"], cwd=repository, capture_output=True, text=True, check=True
-    )
-    return [name for name in done.stdout.split("\0") if name and os.path.lexists(repository / name)]
+def tracked_files() -> list[str]:
+    """Tracked files of this repository that are there; untracked ones do not travel."""
+    return [
+        name for name in _git("ls-files", "-z").split("\0") if name and os.path.lexists(REPOSITORY / name)
+    ]
+
+
+def copy_repository(target: Path) -> None:
+    """The tracked files as they are now, and the revision that they belong to (`+` if they differ from it)."""
+    for name in tracked_files():
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(REPOSITORY / name, target / name, follow_symlinks=False)
+    changed = "+" if _git("status", "--porcelain", "-uno").strip() else ""
+    (target / REVISION).write_text(f"{_git('rev-parse', 'HEAD').strip()}{changed}\n", encoding="utf-8")
+
+
+def _git(*command: str) -> str:
+    return subprocess.run(
+        ["git", *command], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def pack(profile: Profile, into: Path, models: Sequence[Path], *, engine_only: bool = False) -> list[Path]:
@@ -193,7 +209,9 @@ def pack(profile: Profile, into: Path, models: Sequence[Path], *, engine_only: b
         write_archive(made[0], Path(work), ["engine"])
     if not engine_only:
         made.append(into / "draftproof.tar.xz")
-        write_archive(made[-1], REPOSITORY, tracked_files(), rename="flags=r;s,^,draftproof/,")
+        with tempfile.TemporaryDirectory(prefix="draftproof-airgap-") as work:
+            copy_repository(Path(work) / "draftproof")
+            write_archive(made[-1], Path(work), ["draftproof"])
     for model in models:
         made.append(into / f"model-{model.name}.tar.xz")
         write_archive(made[-1], model.parent, [model.name], rename="flags=r;s,^,models/,")
