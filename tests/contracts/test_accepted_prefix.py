@@ -27,7 +27,10 @@ def test_the_accepted_prefix_is_committed(stand, what, state, counts):
     if what == "ssm":
         pool, axes = cases.make_pool(g, shape, slots, state, stand.device, stand.layout), SLOT_AXES
     else:
-        pool, axes = cases.make_window_pool(g, shape, slots, 0, state, stand.device), WINDOW_AXES
+        pool, axes = (
+            cases.make_window_pool(g, shape, slots, 0, state, stand.device, stand.channels_last),
+            WINDOW_AXES,
+        )
     table = cases.make_slots(g, slots, len(counts), K + 3, stand.device)
     prefixes, destination = table[:, :-1].contiguous(), table[:, -1].contiguous()
     expected = transaction.commit_prefix(pool, prefixes.tolist(), counts, destination.tolist())
@@ -82,7 +85,7 @@ def test_the_next_verify_goes_on_from_the_accepted_row(stand, state, counts):
 def roll_back(stand, counts, next_rows):
     g, shape, n = stand.generator, stand.shape(), len(counts)
     conv = cases.make_conv(g, shape, torch.bfloat16, stand.device)
-    pool = cases.make_window_pool(g, shape, 8, K, torch.bfloat16, stand.device)
+    pool = cases.make_window_pool(g, shape, 8, K, torch.bfloat16, stand.device, stand.channels_last)
     slots = cases.make_slots(g, 8, n, 1, stand.device).flatten()
     history = shape.conv_width - 1
 

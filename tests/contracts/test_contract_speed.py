@@ -134,7 +134,7 @@ def test_convolution(stand, family, layer, measured, record_property):
     stand.needs(operation, input_dtype=BF16)
     g, shape, n = stand.generator, stand.shape(*LAYERS[layer]), 3
     conv = cases.make_conv(g, shape, BF16, stand.device)
-    pool = cases.make_window_pool(g, shape, 8, 3, BF16, stand.device)
+    pool = cases.make_window_pool(g, shape, 8, 3, BF16, stand.device, stand.channels_last)
     x = cases.random_tensor(g, n * rows, shape.conv_dim, dtype=BF16, device=stand.device)
     slots = cases.make_slots(g, 8, n, 1, stand.device).flatten()
     starts, ones, old = ragged(stand, rows)

@@ -29,7 +29,7 @@ def bound(x, history, conv):
 def arrange(stand, inputs, rows, spare, slots=8, shape=None):
     g, shape = stand.generator, shape or stand.shape()
     conv = cases.make_conv(g, shape, inputs, stand.device)
-    pool = cases.make_window_pool(g, shape, slots, spare, inputs, stand.device)
+    pool = cases.make_window_pool(g, shape, slots, spare, inputs, stand.device, stand.channels_last)
     x = cases.random_tensor(g, rows, shape.conv_dim, dtype=inputs, device=stand.device)
     return conv, pool, x
 

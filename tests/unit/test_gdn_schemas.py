@@ -26,14 +26,13 @@ def test_every_schema_parses(name):
         assert schema.name == f"_xpu_C::{operator}"
 
 
-@pytest.mark.parametrize("subject", [XpuKernelsSubject, XpuLabSubject])
-def test_recurrent_calls_bind(subject):
-    ops, g, shape = library(), torch.Generator().manual_seed(0), Shape()
+def test_recurrent_calls_bind():
+    ops, g, shape = SchemaLibrary(load_schemas("xpu_kernels")), torch.Generator().manual_seed(0), Shape()
     tokens = cases.make_tokens(g, shape, 6, torch.bfloat16, CPU)
     heads = cases.make_heads(g, shape, torch.bfloat16, CPU)
     pool = cases.make_pool(g, shape, 9, torch.float32, CPU)
     table = cases.make_slots(g, 9, 2, 2, CPU)
-    me = subject(ops)
+    me = XpuKernelsSubject(ops)
     me.decode(tokens.take([0, 1]), heads, pool, table[:, 0].contiguous())
     me.verify(tokens, heads, pool, table, torch.ones(2, dtype=torch.int32), cases.starts_of([2, 2], CPU), 2)
     names = [name for name, _ in ops.calls]
@@ -43,6 +42,45 @@ def test_recurrent_calls_bind(subject):
     assert spec["num_actual_tokens"] == 6
     assert spec["num_v_heads"] == shape.v_heads
     assert spec["b"].shape == (4, shape.v_heads)
+
+
+@pytest.mark.parametrize(
+    ("subject", "schemas", "packed", "rows"),
+    [
+        (XpuKernelsSubject, "xpu_kernels", "gdn_attention", "spec_token_indx"),
+        (XpuLabSubject, "xpu_lab", "gdn_attention_spec_decode", "spec_token_indices"),
+    ],
+)
+def test_layer_calls_bind(subject, schemas, packed, rows):
+    """Each against its own library: the fork's gdn_attention is older than upstream's and takes fewer arguments."""
+    ops, g = SchemaLibrary(load_schemas(schemas)), torch.Generator().manual_seed(0)
+    shape = Shape(2, 4, 128, 128)
+    layer = cases.make_layer(g, shape, torch.bfloat16, CPU)
+    inputs = cases.make_projections(g, shape, 6, torch.bfloat16, CPU)
+    windows = cases.make_window_pool(g, shape, 9, 3, torch.bfloat16, CPU, channels_last=True)
+    pool = cases.make_pool(g, shape, 9, torch.float32, CPU)
+    table = cases.make_slots(g, 9, 2, 2, CPU)
+    me = subject(ops)
+    assert me.capabilities.channels_last
+    me.layer_decode(inputs.take(slice(0, 2)), layer, windows, pool, table[:, 0].contiguous())
+    me.layer_verify(
+        inputs, layer, windows, pool, table, torch.ones(2, dtype=torch.int32), cases.starts_of([2, 2], CPU), 2
+    )
+    (single, decode), (name, verify) = ops.calls
+    assert (single, name) == ("gdn_attention", packed)
+    assert decode["num_decodes"] == 2
+    assert verify["num_spec_decodes"] == 2
+    assert verify["num_actual_tokens"] == 6
+    assert verify[rows].tolist() == [2, 3, 4, 5]
+    for call in (decode, verify):
+        # What the operators check before anything else, and what nobody sees in a schema.
+        assert call["conv_state"].shape == (9, 6, shape.conv_dim)
+        assert call["conv_state"][0].is_contiguous()
+        assert call["ssm_state"][0].is_contiguous()
+        width = shape.k_heads * (2 * shape.k_dim + 2 * shape.v_dim * shape.v_heads // shape.k_heads)
+        assert call["projected_states_qkvz"].shape[1] == width
+        assert call["projected_states_ba"].shape[1] == 2 * shape.v_heads
+        assert call["core_attn_out"].isnan().all(), "outputs are not poisoned"
 
 
 def test_ring_calls_bind_in_the_published_order():

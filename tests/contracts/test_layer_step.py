@@ -1,0 +1,146 @@
+"""The fused step of a layer: convolution, gates and recurrence in one call publish, row by row, what single steps do.
+
+A fused kernel keeps two kinds of state in step. A window from one column and a state from another is a request that
+never was; each alone can be right.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fixtures.gdn import cases
+from fixtures.gdn.comparison import require_equal
+from fixtures.gdn.operations import NULL_SLOT, Operation
+
+BF16, FP32 = torch.bfloat16, torch.float32
+STATE = pytest.mark.parametrize("state", [torch.float32, torch.bfloat16, torch.float16], ids=cases.dtype_name)
+COUNTS = pytest.mark.parametrize("counts", [[1, 1], [4, 4], [2, 3]], ids=lambda c: "".join(map(str, c)))
+SLOT_AXES = ("slot", "head", "row", "column")
+WINDOW_AXES = ("slot", "channel", "position")
+OUT_AXES = ("packed row", "head", "element")
+COLUMNS, SPARE = 4, 3
+
+
+def arrange(stand, rows, state=FP32, requests=2, shape=None):
+    g, shape = stand.generator, shape or stand.shape()
+    layer = cases.make_layer(g, shape, BF16, stand.device)
+    inputs = cases.make_projections(g, shape, rows, BF16, stand.device)
+    slots = 3 + requests * COLUMNS
+    windows = cases.make_window_pool(g, shape, slots, SPARE, BF16, stand.device, stand.channels_last)
+    pool = cases.make_pool(g, shape, slots, state, stand.device, stand.layout)
+    table = cases.make_slots(g, slots, requests, COLUMNS, stand.device)
+    return layer, inputs, windows, pool, table
+
+
+def ints(stand, values):
+    return torch.tensor(values, dtype=torch.int32, device=stand.device)
+
+
+def single_steps(stand, layer, inputs, windows, pool, table, counts, token_base):
+    """Each row by `layer_decode` in the slot of its column, continued from the row before."""
+    windows, pool = windows.clone(), pool.clone()
+    out = torch.zeros(len(inputs), layer.shape.v_heads, layer.shape.v_dim, dtype=BF16, device=stand.device)
+    history = layer.shape.conv_width - 1
+    for r, count in enumerate(counts):
+        resume = int(table[r, count - 1])
+        window, state = windows[resume, :, :history].clone(), pool[resume].clone()
+        for j, slot in enumerate(table[r].tolist()):
+            row = token_base + r * COLUMNS + j
+            windows[slot, :, :history], pool[slot] = window, state
+            step = inputs.take(slice(row, row + 1))
+            out[row] = stand.subject.layer_decode(step, layer, windows, pool, ints(stand, [slot]))[0][0]
+            window, state = windows[slot, :, :history].clone(), pool[slot].clone()
+    return windows, pool, out
+
+
+def packed_case(stand, counts, *, state=FP32, token_base=0, shape=None):
+    rows = token_base + COLUMNS * len(counts)
+    layer, inputs, windows, pool, table = arrange(stand, rows, state, shape=shape)
+    expected = single_steps(stand, layer, inputs, windows, pool, table, counts, token_base)
+
+    starts = cases.starts_of([COLUMNS] * len(counts), stand.device)
+    out, z = stand.subject.layer_verify(
+        inputs, layer, windows, pool, table, ints(stand, counts), starts, token_base
+    )
+
+    owners = {int(s): f"request {r}, column {j}" for r, row in enumerate(table) for j, s in enumerate(row)}
+    require_equal("windows", windows, expected[0], WINDOW_AXES, owners)
+    require_equal("state pool", pool, expected[1], SLOT_AXES, owners)
+    require_equal("outputs", out[token_base:], expected[2][token_base:], OUT_AXES)
+    gates = inputs.qkvz[token_base:, layer.shape.conv_dim :].reshape(z[token_base:].shape)
+    require_equal("output gate z", z[token_base:], gates, OUT_AXES)
+
+
+@STATE
+@COUNTS
+def test_packed_steps_publish_what_single_steps_do(stand, state, counts):
+    """Windows, states, outputs and z of every row; all other slots, and the spare tails, as they were."""
+    stand.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=state)
+    packed_case(stand, counts, state=state)
+
+
+def test_a_token_offset_shifts_the_rows_of_a_packed_step(stand):
+    """Packed rows behind other tokens of the batch."""
+    stand.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=FP32)
+    packed_case(stand, [3, 1], token_base=5)
+
+
+def test_packed_steps_hold_at_qwen_shape(stand):
+    """Qwen3.6-27B's GDN layer: 16 key heads, 48 value heads, dim 128, 10,240 channels."""
+    stand.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=FP32)
+    packed_case(stand, [2, 4], shape=stand.shape(16, 48, 128))
+
+
+@COUNTS
+def test_windows_hold_exactly_the_inputs(stand, counts):
+    """The model of the windows knows no subject: history from the accepted column, then the row's own inputs."""
+    stand.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
+    layer, inputs, windows, pool, table = arrange(stand, COLUMNS * len(counts))
+    expected, history = windows.clone(), layer.shape.conv_width - 1
+    for r, count in enumerate(counts):
+        rows = inputs.qkvz[r * COLUMNS : (r + 1) * COLUMNS, : layer.shape.conv_dim]
+        stream = torch.cat([windows[int(table[r, count - 1]), :, :history], rows.T], dim=1)
+        for j, slot in enumerate(table[r].tolist()):
+            expected[slot, :, :history] = stream[:, j + 1 : j + 1 + history]
+    starts = cases.starts_of([COLUMNS] * len(counts), stand.device)
+    stand.subject.layer_verify(inputs, layer, windows, pool, table, ints(stand, counts), starts)
+    require_equal("windows", windows, expected, WINDOW_AXES)
+
+
+def test_a_packed_step_on_the_null_table_changes_nothing(stand):
+    """Graph capture: every index 0, twice; windows and states of all slots stay."""
+    stand.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
+    layer, inputs, windows, pool, table = arrange(stand, 2 * COLUMNS)
+    windows_before, pool_before = windows.clone(), pool.clone()
+    starts = cases.starts_of([COLUMNS] * 2, stand.device)
+    for _ in range(2):
+        stand.subject.layer_verify(
+            inputs, layer, windows, pool, torch.zeros_like(table), ints(stand, [1, 2]), starts
+        )
+    require_equal("windows", windows, windows_before, WINDOW_AXES, {NULL_SLOT: "null slot"})
+    require_equal("state pool", pool, pool_before, SLOT_AXES, {NULL_SLOT: "null slot"})
+
+
+def test_a_single_step_is_its_parts(stand):
+    """Convolution and recurrence one after the other, where the subject has them alone."""
+    stand.needs(Operation.LAYER_DECODE, Operation.CONV_DECODE, Operation.DECODE, input_dtype=BF16, state=FP32)
+    layer, inputs, windows, pool, table = arrange(stand, 2)
+    slots = table[:, 0].contiguous()
+    shape, parts_windows, parts_pool = layer.shape, windows.clone(), pool.clone()
+    x = inputs.qkvz[:, : shape.conv_dim].contiguous()
+    convolved = stand.subject.conv_decode(x, layer.conv, parts_windows, slots)
+    q, k, v = convolved.split([shape.k_heads * shape.k_dim] * 2 + [shape.v_heads * shape.v_dim], dim=1)
+    b, a = inputs.ba.chunk(2, dim=1)
+    tokens = cases.Tokens(
+        q=q.reshape(2, shape.k_heads, -1),
+        k=k.reshape(2, shape.k_heads, -1),
+        v=v.reshape(2, shape.v_heads, -1),
+        a=a.contiguous(),
+        b=b.contiguous(),
+    )
+    expected = stand.subject.decode(tokens, layer.heads, parts_pool, slots)
+    out, _ = stand.subject.layer_decode(inputs, layer, windows, pool, slots)
+    require_equal("windows", windows, parts_windows, WINDOW_AXES)
+    require_equal("state pool", pool, parts_pool, SLOT_AXES)
+    require_equal("outputs", out, expected, OUT_AXES)
