@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.engine import audit as auditing
-from fixtures.engine.devices import Device, found_devices, pool_text
+from fixtures.engine.devices import Device, found_devices, pool_text, require_devices
 from fixtures.engine.installed import InstalledEngine
 from fixtures.engine.launch import plan
 from fixtures.engine.pool import parse_pool
@@ -110,3 +110,47 @@ def test_an_attention_backend_is_known_by_its_class_too(backend: str | None, wro
     found = auditing.audit(spec, [core], package_dir=package, version="0.25.1", environment={})
     assert [d.what for d in found] == wrong
     assert len(spec.expected) >= 12
+
+
+def asked(folder: Path, found: str) -> str:
+    """A Python whose torch finds what `found` says, and which writes down what it was allowed to see."""
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\necho "$ZE_AFFINITY_MASK|$HIP_VISIBLE_DEVICES" > {folder}/seen\n{found}\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+TWO = 'echo \'[[0, "Arc Pro B70", 32768, "1.6"], [1, "Arc Pro B70", 32768, "1.6"]]\''
+
+
+@pytest.mark.parametrize(("kind", "variable"), [("xpu", "ZE_AFFINITY_MASK"), ("rocm", "HIP_VISIBLE_DEVICES")])
+def test_intels_and_amds_devices_are_those_that_torch_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, variable: str
+) -> None:
+    """Torch is asked without the variable, because it would count from 0 again behind it; then it is obeyed."""
+    python = asked(tmp_path, TWO)
+    monkeypatch.delenv(variable, raising=False)
+    assert found_devices(kind, python=python)[1] == Device(kind, 1, "Arc Pro B70", 32768, "1.6")
+    monkeypatch.setenv(variable, "1")
+    assert [d.index for d in found_devices(kind, python=python)] == [1]
+    assert (tmp_path / "seen").read_text() == "|\n"
+
+
+@pytest.mark.parametrize("found", ["exit 1", "echo nonsense", "echo '[]'"])
+def test_a_torch_that_finds_nothing_or_does_not_answer_names_no_device(tmp_path: Path, found: str) -> None:
+    assert found_devices("xpu", python=asked(tmp_path, found)) == ()
+    assert found_devices("xpu", python=str(tmp_path / "no-such-python")) == ()
+
+
+def test_an_unknown_index_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the known ones; a pool of what is there, or of processors, is not refused."""
+    monkeypatch.delenv("ZE_AFFINITY_MASK", raising=False)
+    python = asked(tmp_path, TWO)
+    with pytest.raises(BadInput, match=r"xpu:2, xpu:3 is not there; found on this host: xpu:0, xpu:1"):
+        require_devices(parse_pool("0-3", kind="xpu"), python=python)
+    with pytest.raises(BadInput, match="no rocm device at all"):
+        require_devices(parse_pool("0", kind="rocm"), python=asked(tmp_path, "echo '[]'"))
+    require_devices(parse_pool("0-1", kind="xpu"), python=asked(tmp_path, TWO))
+    require_devices(parse_pool("cpu:1"), python="/no/such/python")
