@@ -1,4 +1,4 @@
-"""Every pattern of acceptance on the lane and stack under test: `-m programmes --lane canary-cuda-scripted --stack NAME`.
+"""Every pattern of acceptance on the lane and stack under test: `-m programmes --lane LANE --stack NAME`.
 
 One server of the stack runs all draft programmes, one after the other. Each is an arm of its own in the packet, named
 after the server and the programme, so that the packet says which of them the stack gets through and which not. With a
