@@ -112,11 +112,14 @@ def test_the_whole_vocabulary_of_qwen(layers, record_property):
 
 
 def tied_logits(g, rows, vocabulary, dtype):
-    """Few distinct values, so that most rows have several maxima, some far apart; a row of -inf, one constant row."""
+    """Few distinct values, so that most rows have several maxima, some far apart; a row of -inf, one constant row, and a
+    row whose maximum is the very last id."""
     logits = torch.randint(-3, 4, (rows, vocabulary), generator=g).to(dtype)
     logits[0] = -math.inf
     if rows > 1:
         logits[1] = 0.5
+    if rows > 2:
+        logits[2, -1] = 9
     return logits
 
 
@@ -187,7 +190,7 @@ def test_local_maxima_of_shards_give_the_global_one(layers, dtype, sizes, paddin
     require_equal("token ids", got, lowest_top(logits), ("row",))
 
 
-def test_ids_of_the_last_shard_of_qwen_survive_the_exchange(layers):
+def test_large_ids_survive_the_exchange_between_ranks(layers):
     """An id of 248,319 must come through whatever dtype the pairs travel in."""
     layers.needs(LayerOperation.ARGMAX_SPLIT)
     half = QWEN_VOCABULARY // 2
