@@ -120,6 +120,18 @@ def test_the_null_table_changes_nothing(stand):
     require_equal("state pool after the null table", pool, before, SLOT_AXES, {NULL_SLOT: "null slot"})
 
 
+def test_the_null_table_leaves_the_slots_of_requests_alone(stand):
+    """The same two calls, without the null slot itself: what a subject that writes it still has to hold."""
+    stand.needs(Operation.VERIFY, input_dtype=BF16, state=FP32)
+    tokens, heads, pool, table = arrange(stand, [4, 4], 4)
+    before = pool.clone()
+    for _ in range(2):
+        starts = cases.starts_of([4, 4], stand.device)
+        stand.subject.verify(tokens, heads, pool, torch.zeros_like(table), ints(stand, [1, 2]), starts)
+    others = slice(NULL_SLOT + 1, None)
+    require_equal("slots of requests after the null table", pool[others], before[others], SLOT_AXES)
+
+
 def test_scratch_leaks_nothing_between_calls(stand):
     """The same call twice, with a larger unrelated one in between, gives the same bytes."""
     stand.needs(Operation.VERIFY, input_dtype=BF16, state=FP32)

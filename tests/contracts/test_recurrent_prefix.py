@@ -32,10 +32,15 @@ def arrange(stand, shape, inputs, state, lengths, columns):
     return tokens, heads, pool, table
 
 
+def resumed(stand, table, requests, columns):
+    """An accepted count for each request, and the slot that it resumes from."""
+    accepted = torch.randint(1, columns + 1, (requests,), generator=stand.generator).to(torch.int32)
+    return accepted.to(stand.device), [int(table[r, int(n) - 1]) for r, n in enumerate(accepted)]
+
+
 def exact_case(stand, shape, inputs, state, lengths, columns):
     tokens, heads, pool, table = arrange(stand, shape, inputs, state, lengths, columns)
-    accepted = torch.randint(1, columns + 1, (len(lengths),), generator=stand.generator).to(torch.int32)
-    resume = [int(table[r, int(n) - 1]) for r, n in enumerate(accepted)]
+    accepted, resume = resumed(stand, table, len(lengths), columns)
     serial = decode_rows(stand.subject, tokens, heads, pool, resume, lengths)
     expected, owners = pool.clone(), {}
     for r, states in enumerate(serial.states):
@@ -43,12 +48,52 @@ def exact_case(stand, shape, inputs, state, lengths, columns):
             expected[int(table[r, j])] = value
             owners[int(table[r, j])] = f"request {r}, packed row {j}"
 
-    out = stand.subject.verify(
-        tokens, heads, pool, table, accepted.to(stand.device), cases.starts_of(lengths, stand.device)
-    )
+    out = stand.subject.verify(tokens, heads, pool, table, accepted, cases.starts_of(lengths, stand.device))
 
     require_equal("state pool after the packed call", pool, expected, SLOT_AXES, owners)
     require_equal("output of the packed call", out, serial.outputs, OUT_AXES)
+
+
+def bound_of(stand, path, tokens, shape, inputs, state, *, route):
+    """What rounding explains on one route, for this case: see `oracle.error_bound`."""
+    capabilities = stand.subject.capabilities
+    return oracle.error_bound(
+        path,
+        k_dim=shape.k_dim,
+        state_dtype=state,
+        output_dtype=inputs,
+        # Each rounded result in 1 / (1 + exp(-b)) adds at most one unit roundoff to the relative error of beta.
+        strength_error=capabilities.sigmoid_roundings * oracle.roundoff(inputs) if route == "decode" else 0.0,
+        key_error=oracle.key_error(tokens, capabilities.norm_eps),
+    )
+
+
+def near_case(stand, shape, inputs, state, lengths, columns):
+    """The bounded level of `exact_case`: each route may be off by its own derived bound, and by no more."""
+    tokens, heads, pool, table = arrange(stand, shape, inputs, state, lengths, columns)
+    accepted, resume = resumed(stand, table, len(lengths), columns)
+    before = stand.vk(pool).double()
+    serial = decode_rows(stand.subject, tokens, heads, pool, resume, lengths)
+
+    out = stand.subject.verify(tokens, heads, pool, table, accepted, cases.starts_of(lengths, stand.device))
+
+    first = 0
+    for r, length in enumerate(lengths):
+        if not length:
+            continue
+        rows = slice(first, first + length)
+        mine = tokens.take(rows)
+        path = oracle.trajectory(mine, heads, before[resume[r]].unsqueeze(0))
+        packed, decode = (
+            bound_of(stand, path, mine, shape, inputs, state, route=route) for route in ("packed", "decode")
+        )
+        limit = (packed.outputs + decode.outputs)[0]
+        require_within(f"outputs of request {r}", out[rows], serial.outputs[rows], limit, OUT_AXES)
+        got, expected = pool[table[r, :length].long()], torch.stack(serial.states[r])
+        limit = (packed.states + decode.states)[0].unsqueeze(-1)
+        axes = ("packed row", "head", "value row", "key column")
+        require_within(f"states of request {r}", stand.vk(got), stand.vk(expected), limit, axes)
+        first += length
 
 
 @INPUT
@@ -60,11 +105,27 @@ def test_packed_rows_equal_serial_rows(stand, inputs, state, k):
     exact_case(stand, stand.shape(), inputs, state, [k + 1] * 3, k + 1)
 
 
+@INPUT
+@STATE
+@pytest.mark.parametrize("k", [3, 4, 5])
+def test_packed_rows_stay_near_serial_rows(stand, inputs, state, k):
+    """The same comparison at the bounded level: what is left of the contract where a subject breaks it."""
+    stand.needs(Operation.VERIFY, Operation.DECODE, input_dtype=inputs, state=state)
+    near_case(stand, stand.shape(), inputs, state, [k + 1] * 3, k + 1)
+
+
 @pytest.mark.parametrize("heads", [(2, 2), (2, 4), (2, 6)], ids=lambda h: f"{h[0]}k{h[1]}v")
 def test_packed_rows_equal_serial_rows_for_grouped_heads(stand, heads):
     """Key heads are repeated to value heads, one, two or three times."""
     stand.needs(Operation.VERIFY, Operation.DECODE, input_dtype=BF16, state=FP32)
     exact_case(stand, stand.shape(*heads), BF16, FP32, [4, 4], 4)
+
+
+@pytest.mark.parametrize("heads", [(2, 2), (2, 4), (2, 6)], ids=lambda h: f"{h[0]}k{h[1]}v")
+def test_packed_rows_stay_near_serial_rows_for_grouped_heads(stand, heads):
+    """Grouped heads at the bounded level."""
+    stand.needs(Operation.VERIFY, Operation.DECODE, input_dtype=BF16, state=FP32)
+    near_case(stand, stand.shape(*heads), BF16, FP32, [4, 4], 4)
 
 
 def test_packed_rows_equal_serial_rows_for_ragged_requests(stand):
@@ -73,10 +134,22 @@ def test_packed_rows_equal_serial_rows_for_ragged_requests(stand):
     exact_case(stand, stand.shape(), BF16, FP32, [4, 1, 0, 3], 4)
 
 
+def test_packed_rows_stay_near_serial_rows_for_ragged_requests(stand):
+    """Ragged requests at the bounded level."""
+    stand.needs(Operation.VERIFY, Operation.DECODE, input_dtype=BF16, state=FP32)
+    near_case(stand, stand.shape(), BF16, FP32, [4, 1, 0, 3], 4)
+
+
 def test_packed_rows_equal_serial_rows_at_qwen_shape(stand):
     """Qwen3.6-27B's GDN layer: 16 key heads, 48 value heads, dim 128."""
     stand.needs(Operation.VERIFY, Operation.DECODE, input_dtype=BF16, state=FP32)
     exact_case(stand, stand.shape(16, 48, 128), BF16, FP32, [4, 2], 4)
+
+
+def test_packed_rows_stay_near_serial_rows_at_qwen_shape(stand):
+    """Qwen3.6-27B's GDN layer at the bounded level."""
+    stand.needs(Operation.VERIFY, Operation.DECODE, input_dtype=BF16, state=FP32)
+    near_case(stand, stand.shape(16, 48, 128), BF16, FP32, [4, 2], 4)
 
 
 def bounded_case(stand, shape, inputs, state, *, route):
@@ -85,16 +158,7 @@ def bounded_case(stand, shape, inputs, state, *, route):
     before = pool.clone()
     column0 = table[:, 0].long()
     path = oracle.trajectory(tokens, heads, stand.vk(pool[column0]))
-    capabilities = stand.subject.capabilities
-    bound = oracle.error_bound(
-        path,
-        k_dim=shape.k_dim,
-        state_dtype=state,
-        output_dtype=inputs,
-        # Each rounded result in 1 / (1 + exp(-b)) adds at most one unit roundoff to the relative error of beta.
-        strength_error=capabilities.sigmoid_roundings * oracle.roundoff(inputs) if route == "decode" else 0.0,
-        key_error=oracle.key_error(tokens, capabilities.norm_eps),
-    )
+    bound = bound_of(stand, path, tokens, shape, inputs, state, route=route)
     if route == "packed":
         one = torch.ones(len(lengths), dtype=torch.int32, device=stand.device)
         out = stand.subject.verify(tokens, heads, pool, table, one, cases.starts_of(lengths, stand.device))

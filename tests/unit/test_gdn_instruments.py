@@ -102,6 +102,44 @@ def test_every_deviation_names_a_subject_and_tests_that_exist():
     for entry in load_deviations():
         assert entry.subject in SUBJECTS
         assert entry.test in names, entry.id
-        assert not entry.bounded_by or entry.bounded_by in names, entry.id
+        assert entry.bounded_by in names, f"{entry.id}: no real test at the bounded level"
+        assert entry.terms or entry.bound > 1e300, f"{entry.id}: a bound without a derivation"
         assert entry.id not in ids
         ids.add(entry.id)
+
+
+ENTRY = """[[deviation]]
+id = "x"
+subject = "torch"
+versions = ["1"]
+test = "t"
+measured = "m"
+reason = "r"
+"""
+TERMS = """terms = [
+    { what = "a", steps = 6, unit = "bf16", size = 3.0 },
+    { what = "b", steps = 1, unit = 0.5, size = 2.0 },
+]
+"""
+
+
+def test_a_bound_is_the_sum_of_its_terms(tmp_path):
+    path = tmp_path / "deviations.toml"
+    path.write_text(ENTRY + TERMS)
+    assert load_deviations(path)[0].bound == 6 * 2**-8 * 3.0 + 1.0
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("bound = 1.0\n" + TERMS, "give one of them"),
+        ("", "bound"),
+        ('terms = [{ what = "a", steps = 0, unit = "bf16", size = 1.0 }]\n', "steps"),
+        ('terms = [{ what = "a", steps = 1, unit = "int4", size = 1.0 }]\n', "unit"),
+    ],
+)
+def test_a_bound_without_a_clear_derivation_is_refused(tmp_path, more, says):
+    path = tmp_path / "deviations.toml"
+    path.write_text(ENTRY + more)
+    with pytest.raises(BadInput, match=says):
+        load_deviations(path)
