@@ -112,8 +112,8 @@ def test_the_whole_vocabulary_of_qwen(layers, record_property):
 
 
 def tied_logits(g, rows, vocabulary, dtype):
-    """Few distinct values, so that most rows have several maxima, some far apart; a row of -inf, one constant row, and a
-    row whose maximum is the very last id."""
+    """Few distinct values, so that most rows have several maxima, some far apart; a row of -inf, a constant row, and a
+    row whose maximum is its last id."""
     logits = torch.randint(-3, 4, (rows, vocabulary), generator=g).to(dtype)
     logits[0] = -math.inf
     if rows > 1:
