@@ -362,6 +362,49 @@ def test_a_stage_that_was_not_reached_says_why_and_one_that_failed_says_so() -> 
     )
 
 
+def test_a_stage_whose_tests_passed_is_not_passed_if_what_was_judged_is_not() -> None:
+    """An interrupted run may have judged what no test came to."""
+    tests = [{"nodeid": "tests/quality/test_parity.py::test_x", "stage": "quality", "outcome": "passed"}]
+    findings = [
+        Finding("batch.isolation", Outcome.REJECTED, "mixed up"),
+        Finding("canary.answer", Outcome.REJECTED, ""),
+    ]
+    (stage,) = sections.stages({"test": tests}, findings)
+    assert (stage.name, stage.state, stage.outcome) == ("parity", "did not pass", Outcome.REJECTED)
+
+
+def test_findings_are_brought_together_by_check_and_arm() -> None:
+    bad = [
+        Finding("parity.diverged", Outcome.REJECTED, f"prompt {n}", f"candidate#{n % 2}") for n in range(6)
+    ]
+    groups = sections.grouped(bad)
+    assert [(g.arm, g.count, g.message) for g in groups] == [
+        ("candidate#0", 3, "prompt 0"),
+        ("candidate#1", 3, "prompt 1"),
+    ]
+
+
+def test_a_server_that_answers_under_several_names_is_one_start_with_all_its_requests() -> None:
+    names = ("candidate#1@fix", "candidate#1@fix/reversed", "candidate#10@fix")
+    rows = {
+        "arm": [{"arm": n, "role": "candidate", "instance": str("0@" in n)} for n in names],
+        "lease": [{"arm": names[0], "slot": "cpu:0", "leased_ns": 0, "ready_ns": 5, "released_ns": 100}],
+        "transcript": [{"arm": n, "sent_ns": 10, "done_ns": 20} for n in names],
+    }
+    assert [s.arm for s in sections.starts(rows)] == [names[0], names[2]]
+    (life,) = sections.lives(rows)
+    assert len(life.requests) == 2, "its own and those of its other order, not those of candidate#10"
+
+
+def test_names_of_arms_lose_the_stack_only_where_they_still_differ() -> None:
+    assert charts.short_names(["candidate#1@fix", "candidate#1@fix/mixed"]) == [
+        "candidate#1",
+        "candidate#1/mixed",
+    ]
+    same = ["candidate#1@fix", "candidate#1@other"]
+    assert charts.short_names(same) == same
+
+
 def test_a_ratio_is_drawn_with_its_interval_and_its_band() -> None:
     details = {"ratio": 1.04, "low": 1.02, "high": 1.06, "band": 0.015}
     finding = Finding("speed.control", Outcome.ACCEPTED, "faster", details=details)
@@ -394,7 +437,7 @@ def test_a_ratio_is_drawn_with_its_interval_and_its_band() -> None:
                     Finding("parity.corruption", Outcome.REJECTED, "answer is garbage.\nmore"),
                 ),
             ),
-            "Rejected: answer is garbage (2 more findings).",
+            "Rejected: answer is garbage (2 more findings: 1 test.failed, 1 parity.restarts).",
         ),
     ],
 )
