@@ -38,8 +38,9 @@ def test_needles_are_found_at_every_depth(
     lane: Lane, candidates: tuple[Arm, ...], recordings: Recordings, judgement: Judgement
 ) -> None:
     """Recall from a ladder of context lengths: a faster head once passed short canaries and failed at 1,024 tokens."""
-    said = recordings.repeat(candidates[0], lane.suites.needle, 1, Purpose.PROBE)
-    suite = recordings.suite(lane.suites.needle)
-    expected = {(suite.name, p.id): p.expect for p in suite.prompts if p.expect is not None}
-    assert len(expected) == len(suite.prompts), "every needle prompt needs an expected answer"
+    names = [name for name in (lane.suites.needle, lane.suites.needle_deep) if name is not None]
+    said = [t for name in names for t in recordings.repeat(candidates[0], name, 1, Purpose.PROBE)]
+    suites = [recordings.suite(name) for name in names]
+    expected = {(s.name, p.id): p.expect for s in suites for p in s.prompts if p.expect is not None}
+    assert len(expected) == sum(len(s.prompts) for s in suites), "every needle prompt needs an expected answer"
     judgement.settle(judge_canaries(said, expected))
