@@ -11,13 +11,23 @@ from fixtures.gdn.operations import Operation
 from fixtures.gdn.routes import decode_rows
 
 STATE = pytest.mark.parametrize("state", [torch.float32, torch.bfloat16, torch.float16], ids=cases.dtype_name)
-BF16 = torch.bfloat16
+INPUT = pytest.mark.parametrize(
+    "inputs", [torch.bfloat16, torch.float16, torch.float32], ids=cases.dtype_name
+)
+BF16, FP32 = torch.bfloat16, torch.float32
 AXES = ("head", "value row", "key column")
 COMPILED_RANGE = 64
 """Chunk length of the chunked kernels: chunks end on it, one before and one after it."""
 
 
-def bound_of(stand, path, tokens, shape, state, chunked):
+def needs_prefill(stand, *more, inputs, state):
+    """Prefill in these dtypes. A chunked kernel computes on half-precision tiles and takes no fp32 inputs."""
+    stand.needs(Operation.PREFILL, *more, input_dtype=inputs, state=state)
+    if inputs is FP32 and stand.subject.capabilities.chunk_roundings:
+        pytest.skip(f"not offered: {stand.subject.name} has no fp32 inputs in its chunked prefill")
+
+
+def bound_of(stand, path, tokens, shape, inputs, state, chunked):
     """The decode bound; for a chunked kernel also its rounded intermediates.
 
     A chunked kernel keeps normalised q and k, beta, w, u and the corrected values in the input dtype: each is a
@@ -25,13 +35,13 @@ def bound_of(stand, path, tokens, shape, state, chunked):
     an error on once more.
     """
     capabilities = stand.subject.capabilities
-    u = oracle.roundoff(BF16)
+    u = oracle.roundoff(inputs)
     roundings = capabilities.chunk_roundings if chunked else 0
     return oracle.error_bound(
         path,
         k_dim=shape.k_dim,
         state_dtype=state,
-        output_dtype=BF16,
+        output_dtype=inputs,
         strength_error=capabilities.sigmoid_roundings * u + roundings * u,
         key_error=oracle.key_error(tokens, capabilities.norm_eps) + roundings * u,
     )
@@ -46,7 +56,7 @@ def chunked_case(stand, shape, state, cuts):
     before, slot = pool.clone(), torch.tensor([3], dtype=torch.int32, device=stand.device)
     zero = torch.zeros_like(stand.vk(pool[3:4]), dtype=torch.float64)
     path = oracle.trajectory(tokens, heads, zero)
-    bound = bound_of(stand, path, tokens, shape, state, chunked=True)
+    bound = bound_of(stand, path, tokens, shape, BF16, state, chunked=True)
     first = 0
     for chunk in cuts:
         rows = slice(first, first + chunk)
@@ -90,18 +100,19 @@ def test_chunks_end_in_the_same_state_at_qwen_shape(stand, cuts):
     chunked_case(stand, stand.shape(16, 48, 128), torch.float32, cuts)
 
 
+@INPUT
 @STATE
-def test_prefill_goes_on_from_the_initial_state(stand, state):
+def test_prefill_goes_on_from_the_initial_state(stand, inputs, state):
     """With `has_initial` the slot's state counts; without it, what a former owner left there does not."""
-    stand.needs(Operation.PREFILL, input_dtype=BF16, state=state)
+    needs_prefill(stand, inputs=inputs, state=state)
     g, shape, length = stand.generator, stand.shape(), 5
-    tokens = cases.make_tokens(g, shape, 2 * length, BF16, stand.device)
-    heads = cases.make_heads(g, shape, BF16, stand.device)
+    tokens = cases.make_tokens(g, shape, 2 * length, inputs, stand.device)
+    heads = cases.make_heads(g, shape, inputs, stand.device)
     pool = cases.make_pool(g, shape, 6, state, stand.device, stand.layout)
     initial = stand.vk(pool[[4, 2]]).double().clone()
     initial[1] = 0
     path = oracle.trajectory(tokens, heads, initial)
-    bound = bound_of(stand, path, tokens, shape, state, chunked=True)
+    bound = bound_of(stand, path, tokens, shape, inputs, state, chunked=True)
     stand.subject.prefill(
         tokens,
         heads,
@@ -119,41 +130,52 @@ def test_prefill_goes_on_from_the_initial_state(stand, state):
     )
 
 
-@STATE
-def test_decode_and_packed_verify_end_where_prefill_does(stand, state):
-    """Eight tokens three ways from one state: all within their bound of one truth."""
-    stand.needs(Operation.PREFILL, Operation.DECODE, Operation.VERIFY, input_dtype=BF16, state=state)
-    g, shape = stand.generator, stand.shape()
-    tokens = cases.make_tokens(g, shape, 8, BF16, stand.device)
-    heads = cases.make_heads(g, shape, BF16, stand.device)
+def routes_case(stand, inputs, state, cuts):
+    """The same tokens by decode, by packed verifies of four rows and by chunks, compared where a chunk ends."""
+    g, shape, total = stand.generator, stand.shape(), sum(cuts)
+    tokens = cases.make_tokens(g, shape, total, inputs, stand.device)
+    heads = cases.make_heads(g, shape, inputs, stand.device)
     pool = cases.make_pool(g, shape, 8, state, stand.device, stand.layout)
     path = oracle.trajectory(tokens, heads, stand.vk(pool[1:2]))
-    states = {"decode": decode_rows(stand.subject, tokens, heads, pool, [1], [8]).states[0][-1]}
-    packed, accepted = pool.clone(), 1
-    for begin in (0, 4):
-        stand.subject.verify(
-            tokens.take(slice(begin, begin + 4)),
+    serial = decode_rows(stand.subject, tokens, heads, pool, [1], [total]).states[0]
+    packed, whole, first = pool.clone(), pool.clone(), 0
+    slot = torch.tensor([1], dtype=torch.int32, device=stand.device)
+    for chunk in cuts:
+        for begin in range(first, first + chunk, 4):
+            stand.subject.verify(
+                tokens.take(slice(begin, begin + 4)),
+                heads,
+                packed,
+                torch.tensor([[1, 2, 3, 4]], dtype=torch.int32, device=stand.device),
+                torch.tensor([4 if begin else 1], dtype=torch.int32, device=stand.device),
+                cases.starts_of([4], stand.device),
+            )
+        stand.subject.prefill(
+            tokens.take(slice(first, first + chunk)),
             heads,
-            packed,
-            torch.tensor([[1, 2, 3, 4]], dtype=torch.int32, device=stand.device),
-            torch.tensor([accepted], dtype=torch.int32, device=stand.device),
-            cases.starts_of([4], stand.device),
+            whole,
+            slot,
+            cases.starts_of([chunk], stand.device),
+            torch.tensor([True], device=stand.device),
         )
-        accepted = 4
-    states["packed"] = packed[4]
-    whole = pool.clone()
-    one = torch.tensor([1], dtype=torch.int32, device=stand.device)
-    stand.subject.prefill(
-        tokens,
-        heads,
-        whole,
-        one,
-        cases.starts_of([8], stand.device),
-        torch.tensor([True], device=stand.device),
-    )
-    states["prefill"] = whole[1]
-    for name, value in states.items():
-        limit = (
-            bound_of(stand, path, tokens, shape, state, chunked=name == "prefill").states[0, -1].unsqueeze(-1)
-        )
-        require_within(f"state after eight tokens by {name}", stand.vk(value), path.after(8)[0], limit, AXES)
+        first += chunk
+        for name, value in (("decode", serial[first - 1]), ("packed", packed[4]), ("prefill", whole[1])):
+            bound = bound_of(stand, path, tokens, shape, inputs, state, chunked=name == "prefill")
+            limit = bound.states[0, first - 1].unsqueeze(-1)
+            what = f"state after {first} tokens by {name}"
+            require_within(what, stand.vk(value), path.after(first)[0], limit, AXES)
+
+
+@INPUT
+@STATE
+def test_decode_packed_verify_and_prefill_agree_at_every_boundary(stand, inputs, state):
+    """One truth, three ways: at each chunk boundary all of them within their bound of it."""
+    needs_prefill(stand, Operation.DECODE, Operation.VERIFY, inputs=inputs, state=state)
+    routes_case(stand, inputs, state, [4, 4, 4])
+
+
+@STATE
+def test_the_routes_agree_across_the_compiled_range(stand, state):
+    """A boundary on the chunk length of the chunked kernels, and one behind it."""
+    needs_prefill(stand, Operation.DECODE, Operation.VERIFY, inputs=BF16, state=state)
+    routes_case(stand, BF16, state, [COMPILED_RANGE, 4])

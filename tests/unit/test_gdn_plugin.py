@@ -58,6 +58,7 @@ def test_what_cannot_run_or_is_not_offered_is_never_a_pass():
     assert "vllm-cpu on cpu: 11 not offered" in out
     assert f"--subject '{planted}' --contracts-seed 7" in out
     assert "expected 2, got 3" in out
+    assert f"{planted} {torch.__version__} on cpu: visible_prefix" in out
 
 
 def test_under_require_what_cannot_run_fails():
