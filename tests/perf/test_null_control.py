@@ -2,6 +2,7 @@
 
     pytest -m null_control                        10 comparisons of stock with stock, and one with a slower server
     pytest -m null_control --gpu-pool 'cpu*2'     both servers up at once, prompts in turns: less noise
+    ... --null-rounds 20 --null-blocks 1          more comparisons, one pair of starts instead of two
 
 Starts are kept over all comparisons, so the ten share what differs between starts; the prompts are new every time.
 """
@@ -26,16 +27,17 @@ SEED = 1
 
 @pytest.fixture(scope="module")
 def null_run(lane: Lane, recordings: Recordings, pytestconfig: pytest.Config) -> NullRun:
-    """Two starts each of stock, stock again, and stock slowed down, all of them asked."""
+    """Starts of stock, of stock again, and of stock slowed down, all of them asked."""
     if not is_canary(lane):
         pytest.skip("not offered: new prompts for every comparison exist for the embedded model only")
     rounds = write_fresh(SEED, rounds=pytestconfig.getoption("--null-rounds"))
     (slow_round,) = write_fresh(SEED + 1, count=3)
+    blocks = range(1, 1 + pytestconfig.getoption("--null-blocks"))
     run = NullRun(
         recordings,
-        one=[make_arm(lane, "one", replicate=n) for n in (1, 2)],
-        other=[make_arm(lane, "other", replicate=n) for n in (3, 4)],
-        slow=[make_arm(lane, "slow", replicate=n, faults=(SLOWER,)) for n in (5, 6)],
+        one=[make_arm(lane, "one", replicate=n) for n in blocks],
+        other=[make_arm(lane, "other", replicate=2 + n) for n in blocks],
+        slow=[make_arm(lane, "slow", replicate=4 + n, faults=(SLOWER,)) for n in blocks],
         rounds=rounds,
         slow_round=slow_round,
         warmup=lane.suites.warmup,
