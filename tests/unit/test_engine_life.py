@@ -69,6 +69,31 @@ def test_a_server_that_was_killed_in_use_is_told_from_one_that_was_stopped(
     assert traces(server) == []
 
 
+@pytest.mark.parametrize(
+    ("after", "left"),
+    [
+        ("520", None),
+        ("9000", "cuda:0: 9000 MiB in use, 500 before the start"),
+        ("n/a", "does not say any more"),
+    ],
+    ids=["given-back", "kept", "driver-silent"],
+)
+def test_device_memory_goes_back_to_what_it_was(
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str, left: str | None
+) -> None:
+    """As the driver says: before the start, and after the end."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        f"#!/bin/sh\n[ -e {tmp_path}/used ] && echo {after} && exit\ntouch {tmp_path}/used\necho 500\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr("fixtures.engine.server.MEMORY_S", 0.2)
+    server = start(lease, tmp_path / "server")
+    said = server.stop()
+    assert said == () if left is None else (len(said) == 1 and left in said[0]), said
+
+
 def test_a_server_that_never_gets_ready_is_a_hang_and_gone(lease: Lease, tmp_path: Path) -> None:
     """With the stacks of its processes, where py-spy is there and allowed to look."""
     with pytest.raises(StartFailed) as caught:
