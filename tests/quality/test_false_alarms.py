@@ -1,0 +1,86 @@
+"""A sound engine is never rejected: parity, isolation, canaries and acceptance, run after run, judged anew each time.
+
+    pytest -m false_alarms --runs 20
+
+Servers are kept over several runs, and started afresh every few of them. Order and batch shape change from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fixtures.client.ask import run_suite
+from fixtures.client.metrics import read_counters
+from fixtures.client.transcript import Transcript
+from fixtures.judge.counters import CounterSpan
+from fixtures.judge.finding import Outcome
+from fixtures.judge.rows import Purpose
+from fixtures.judge.verdict import Verdict, derive
+from fixtures.lanes.lane import Lane
+from fixtures.prompts.suite import Suite, load_suite
+from fixtures.session.arms import Arm, Arms, make_arm
+from fixtures.session.plugin import Speaker, stack_name
+from fixtures.session.shapes import sample
+from fixtures.session.trial import RowList
+
+pytestmark = [pytest.mark.false_alarms, pytest.mark.timeout(7200)]
+
+RUNS_PER_START = 10
+AT_ONCE = (1, 4, 16)
+"""Requests in flight, in turns."""
+
+
+def _described(lane: Lane, suites: Sequence[Suite]) -> RowList:
+    rows = RowList()
+    thresholds = lane.thresholds.model_dump() | {"candidate_arms": 1, "canary_repeats": 1}
+    rows.append("lane", {"name": lane.name, "dtype": lane.model.dtype, "thresholds": thresholds})
+    for suite in suites:
+        prompts = [{"id": p.id, "class": p.prompt_class, "expect": p.expect} for p in suite.prompts]
+        rows.append("suite", {"suite": suite.name, "prompts": prompts})
+    return rows
+
+
+def _run(number: int, arm: Arm, arms: Arms, rows: RowList, parity: Suite, canaries: Suite) -> Verdict:
+    """Ask a candidate both suites in an order and batch shape of this run's own, and judge."""
+    server, at_once = arms.server(arm, evidence=RowList()), AT_ONCE[number % len(AT_ONCE)]
+    rows.append("arm", arms.row(arm))
+    before = read_counters(server.endpoint)
+    for suite, purpose in ((parity, Purpose.PARITY), (canaries, Purpose.CANARY)):
+        for said in run_suite(server.endpoint, suite, arm=arm.label, concurrency=at_once, order=number):
+            rows.append("transcript", said.to_row() | {"purpose": purpose.value})
+    span = CounterSpan(arm.label, before, read_counters(server.endpoint), Purpose.PARITY.value)
+    rows.append("counters", span.to_row())
+    return derive(rows.rows)
+
+
+def test_a_sound_engine_is_accepted_every_time(
+    lane: Lane, target: Arm, target_restart: Arm, arms: Arms, pytestconfig: pytest.Config
+) -> None:
+    """Each run that does not end in `accepted` on an engine without a fault is a false alarm: none is allowed."""
+    runs, say = pytestconfig.getoption("--runs"), Speaker(pytestconfig)
+    parity, canaries = sample(load_suite(lane.suites.parity)), load_suite(lane.suites.canaries)
+    targets: list[tuple[Arm, Sequence[Transcript]]] = [
+        (arm, run_suite(arms.server(arm).endpoint, parity, arm=arm.label)) for arm in (target, target_restart)
+    ]
+    alarms: list[str] = []
+    for number in range(runs):
+        rows = _described(lane, (parity, canaries))
+        for arm, said in targets:
+            rows.append("arm", arms.row(arm))
+            for transcript in said:
+                rows.append("transcript", transcript.to_row() | {"purpose": Purpose.PARITY.value})
+        candidate = make_arm(
+            lane, "candidate", replicate=1 + number // RUNS_PER_START, stack=stack_name(pytestconfig)
+        )
+        verdict = _run(number, candidate, arms, rows, parity, canaries)
+        say(f"run {number + 1} of {runs} ({AT_ONCE[number % len(AT_ONCE)]} at once): {verdict.outcome.value}")
+        if verdict.outcome is not Outcome.ACCEPTED:
+            alarms += [
+                f"run {number + 1}: {f.check}: {f.message}"
+                for f in verdict.findings
+                if f.outcome is verdict.outcome
+            ]
+    print(f"{runs} runs, {len(alarms)} false alarms")
+    assert not alarms, "\n".join(alarms)
