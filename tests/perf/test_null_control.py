@@ -31,7 +31,7 @@ def null_run(lane: Lane, recordings: Recordings, pytestconfig: pytest.Config) ->
     if not is_canary(lane):
         pytest.skip("not offered: new prompts for every comparison exist for the embedded model only")
     rounds = write_fresh(SEED, rounds=pytestconfig.getoption("--null-rounds"))
-    (slow_round,) = write_fresh(SEED + 1, count=3)
+    (slow_round,) = write_fresh(SEED + 1, count=3, besides=rounds)
     blocks = range(1, 1 + pytestconfig.getoption("--null-blocks"))
     run = NullRun(
         recordings,
