@@ -2,30 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fixtures.judge.sampling import judge_sampling
+from fixtures.judge.sampling import judge_sampling, judge_tie_rule
+from fixtures.prompts.suite import load_suite
 from fixtures.session.arms import Arm, Arms
-from fixtures.session.drawing import PROMPTS, Sampled, draw_samples
+from fixtures.session.drawing import PROMPTS, Greedy, Sampled, ask_with_heads, draw_samples
 from fixtures.session.quality import Judgement
 from fixtures.session.recordings import Recordings
+from fixtures.session.shapes import sample
 
 pytestmark = pytest.mark.sampling
 
+FREE_TEXT = "chat-parity"
+"""Prompts that a canary was not trained for: there its logits tie now and then."""
+
 
 @pytest.fixture(scope="module")
-def drawn(
+def heard(
     target: Arm, candidates: tuple[Arm, ...], arms: Arms, recordings: Recordings
-) -> Mapping[str, Sampled]:
-    """Sampled answers by arm; a server that was started for this alone."""
-    sampled = {}
+) -> Mapping[str, tuple[Sampled, Sequence[Greedy]]]:
+    """By arm: sampled answers, and greedy answers to free text with the head of the distribution at each position."""
+    said = {}
     for arm in (candidates[0], target):
         server = arms.server(arm)
         recordings.say(f"{arm.label}: sampling {len(PROMPTS)} prompts")
-        sampled[arm.label] = draw_samples(server.endpoint)
-    return sampled
+        free_text = [ask_with_heads(server.endpoint, p.user) for p in sample(load_suite(FREE_TEXT)).prompts]
+        said[arm.label] = draw_samples(server.endpoint), free_text
+    return said
+
+
+@pytest.fixture(scope="module")
+def drawn(heard: Mapping[str, tuple[Sampled, Sequence[Greedy]]]) -> Mapping[str, Sampled]:
+    """Sampled answers by arm."""
+    return {arm: sampled for arm, (sampled, _) in heard.items()}
+
+
+@pytest.fixture(scope="module")
+def greedy(heard: Mapping[str, tuple[Sampled, Sequence[Greedy]]]) -> Mapping[str, Sequence[Greedy]]:
+    """Greedy answers with distributions, by arm."""
+    return {arm: said for arm, (_, said) in heard.items()}
 
 
 def test_drafts_were_accepted_and_rejected_while_sampling(
@@ -42,3 +60,13 @@ def test_speculation_leaves_the_distribution_of_tokens(
     """A shift of 5 % would be seen; the same distribution gives a false alarm once in a million runs of the suite."""
     candidate = candidates[0].label
     judgement.settle(judge_sampling(drawn[target.label].answers, drawn[candidate].answers, candidate))
+
+
+def test_greedy_ties_go_to_the_lowest_id(
+    greedy: Mapping[str, Sequence[Greedy]], judgement: Judgement
+) -> None:
+    """Where two tokens are exactly equal, plain rows, verify rows and bonus rows have to choose the same one."""
+    judgement.settle(
+        judge_tie_rule([t for g in said for t in g.token_ids], [h for g in said for h in g.heads], label)
+        for label, said in greedy.items()
+    )

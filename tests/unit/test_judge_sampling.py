@@ -93,3 +93,7 @@ def test_an_exact_tie_goes_to_the_lowest_id(said: list[int], outcome: Outcome) -
     found = judge_tie_rule(said, [{4: -0.1, 5: -3.0}, {9: -0.7, 7: -0.7, 3: -2.0}])
     assert found.outcome is outcome
     assert "1 exact ties" in found.message or "1 of 1 exact ties" in found.message
+
+
+def test_without_a_tie_the_rule_was_not_seen() -> None:
+    assert judge_tie_rule([4], [{4: -0.1, 5: -3.0}]).outcome is Outcome.PENDING
