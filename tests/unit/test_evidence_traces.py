@@ -145,6 +145,19 @@ def test_verify_parses_the_bytes_of_a_packet_again(tmp_path: Path) -> None:
     assert "evidence.tampered" not in findings
 
 
+def test_a_packet_that_was_rewritten_as_a_whole_is_refused_by_its_bytes(tmp_path: Path) -> None:
+    """One digit of one time, with links, manifest and sums made anew: nothing but the bytes can tell."""
+    writer = PacketWriter.create(tmp_path / "packet")
+    forged = json.loads(json.dumps(rows(answer())))
+    forged["transcript"][0]["receipt_ns"][9] -= 1
+    for kind, kept in forged.items():
+        for row in kept:
+            writer.append(kind, row)
+    assert writer.finish().outcome is Outcome.INVALID
+    (found,) = [f for f in verify_packet(tmp_path / "packet").findings if f.outcome is Outcome.INVALID]
+    assert "candidate#1/p1 (measured): receipt_ns[9]: " in found.message
+
+
 def test_several_ids_of_one_read_keep_one_time_when_parsed_again() -> None:
     said = answer()
     assert len(set(said.receipt_ns)) < len(said.receipt_ns)
