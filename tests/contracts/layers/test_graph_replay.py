@@ -26,7 +26,7 @@ REPLAYS = 32
 
 def test_every_replay_sees_new_tables_counts_positions_and_rows(layers):
     """All four change before every replay; padding rows come and go."""
-    layers.needs(LayerOperation.CAPTURE)
+    layers.needs(LayerOperation.STEP, LayerOperation.CAPTURE)
     require_replays(layers.subject, layers.device, layers.generator, REPLAYS)
 
 
@@ -37,14 +37,14 @@ def test_every_replay_sees_new_tables_counts_positions_and_rows(layers):
 @settings(max_examples=12)
 def test_each_input_alone_is_seen(layers, changed, salt):
     """One of them changes and the others stay: a value that was baked in cannot hide behind another."""
-    layers.needs(LayerOperation.CAPTURE)
+    layers.needs(LayerOperation.STEP, LayerOperation.CAPTURE)
     layers.reseed(salt)
     require_replays(layers.subject, layers.device, layers.generator, 4, tuple(sorted(changed)))
 
 
 def test_capture_with_the_null_table_changes_nothing(layers):
     """Warm-up and capture run the step: with the null table no slot may change, the null slot included."""
-    layers.needs(LayerOperation.CAPTURE)
+    layers.needs(LayerOperation.STEP, LayerOperation.CAPTURE)
     buffers = make_buffers(layers.generator, layers.device)
     refill(buffers, layers.generator, ("table", "accepted", "positions", "rows"), live=0)
     require_untouched_capture(layers.subject, buffers, layers.device)
@@ -52,7 +52,7 @@ def test_capture_with_the_null_table_changes_nothing(layers):
 
 def test_two_captures_do_not_share_their_inputs(layers):
     """Graphs for two batch sizes live side by side."""
-    layers.needs(LayerOperation.CAPTURE)
+    layers.needs(LayerOperation.STEP, LayerOperation.CAPTURE)
     for requests in (2, 5):
         require_replays(layers.subject, layers.device, layers.generator, 6, requests=requests)
 
