@@ -240,6 +240,19 @@ def test_a_divergence_is_placed_in_its_verifier_round() -> None:
     assert found.details["candidate_said"][0] == 499
 
 
+@pytest.mark.parametrize(("chunks", "words"), [(1, "prefill state or first sampled token"), (5, "a chunk boundary")])
+def test_a_wrong_first_token_points_at_the_chunks_of_its_prefill(chunks: int, words: str) -> None:
+    def change(rows: Rows) -> None:
+        ids = list(transcripts(rows, "candidate#1", "measured")[3]["token_ids"])
+        first, ids[0] = ids[0], 499
+        edit(rows, 3, token_ids=ids)
+        logprobs = {str(first): -0.01, "499": -9.0} | {str(600 + i): -25.0 for i in range(18)}
+        rows["score"] = [score(9.0) | {"position": 0, "logprobs": logprobs, "prefill_chunks": chunks}]
+
+    found = next(f for f in derived(change).findings if f.check == "parity.wrong_token")
+    assert words in str(found.details["points_at"])
+
+
 def test_a_score_from_a_candidate_server_explains_nothing() -> None:
     def change(rows: Rows) -> None:
         wrong_token(rows)
