@@ -1,35 +1,156 @@
-"""The README's tables are those that the data makes, and its options and commands exist."""
+"""The documentation cannot rot: tables are those that the code makes, and every command in it can be given."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+from judge_rows import packet_rows
+from report_rows import seal
 
+from fixtures.evidence.__main__ import main as evidence_main
 from fixtures.judge.finding import EXIT_CODES
-from fixtures.session.readme import README, render
+from fixtures.lanes.lane import REPOSITORY, load_lane
+from fixtures.options import MARKERS
+from fixtures.session.readme import PAGES, README, render
 
-TEXT = README.read_text(encoding="utf-8")
+DOCUMENTS = sorted(
+    [
+        README,
+        *(REPOSITORY / "docs").glob("*.md"),
+        *REPOSITORY.glob("C*.md"),
+        REPOSITORY / "patches" / "README.md",
+    ]
+)
+STANDS_FOR = {"NAME": "canary-cpu", "STACK": "stock", "CANDIDATE": "stock", "URL": "http://127.0.0.1:1/v1"}
+"""What the placeholders of commands stand for where something of that kind has to exist."""
+STARTS = ("pytest ", "python -m ", "./draftproof", "pip install", "pre-commit", "ruff ", "mypy")
 
 
-def test_the_generated_tables_are_up_to_date() -> None:
+def commands(document: Path) -> list[str]:
+    """Command lines in a document's code blocks, without the remarks beside them."""
+    found = []
+    for line in document.read_text(encoding="utf-8").splitlines():
+        text = line.strip()
+        if line.startswith("    ") and text.startswith(STARTS):
+            found.append(re.split(r"\s+#|\s{3,}", text)[0])
+    return found
+
+
+EVERY = [(d, c) for d in DOCUMENTS for c in commands(d)]
+PYTEST = [pytest.param(d, c, id=f"{d.name}: {c}") for d, c in EVERY if c.startswith("pytest")]
+
+
+def test_the_documents_have_commands() -> None:
+    assert len(PYTEST) > 20
+    assert {d.name for d, _ in EVERY} >= {"README.md", "CONTRIBUTING.md", "gate.md", "speed.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_the_generated_tables_are_up_to_date(page: Path) -> None:
     """`python -m fixtures.session.readme` would change nothing."""
-    assert render(TEXT) == TEXT
+    text = page.read_text(encoding="utf-8")
+    assert render(text, PAGES[page]) == text
 
 
-def test_a_readme_without_a_block_is_refused() -> None:
+def test_a_page_without_a_block_is_refused() -> None:
+    text = README.read_text(encoding="utf-8")
     with pytest.raises(ValueError, match="generated: lanes"):
-        render(TEXT.replace("generated: lanes", "lanes"))
-
-
-def test_every_option_in_the_readme_exists(pytestconfig: pytest.Config) -> None:
-    ours = "\n".join(line for line in TEXT.splitlines() if "pytest " in line or line.startswith("| `--"))
-    named = set(re.findall(r"--[a-z][a-z-]+", ours))
-    known = set(re.findall(r"--[a-z][a-z-]+", pytestconfig._parser.optparser.format_help()))
-    assert named
-    assert named <= known, sorted(named - known)
+        render(text.replace("generated: lanes", "lanes"), PAGES[README])
 
 
 def test_every_exit_code_is_in_the_readme() -> None:
+    text = README.read_text(encoding="utf-8")
     for outcome, code in EXIT_CODES.items():
-        assert f"| {outcome.value} | {code} |" in TEXT
+        assert f"| {outcome.value} | {code} |" in text
+
+
+@pytest.mark.parametrize(("document", "command"), PYTEST)
+def test_every_pytest_command_can_be_given(document: Path, command: str, pytestconfig: pytest.Config) -> None:
+    """Its options parse, its marks are known, its paths are there, its lanes and stacks exist.
+
+    Whether what is collected is right is what the tests of each part say.
+    """
+    words = [STANDS_FOR.get(word, word) for word in shlex.split(command)[1:]]
+    given = pytestconfig._parser.parse_known_args(words)
+    unknown = [w for w in words if w.startswith("--") and not _is_option(w, pytestconfig)]
+    assert not unknown, f"{document.name}: {command}"
+    named = set(re.findall(r"[a-z_]+", given.markexpr or "")) - {"and", "or", "not"}
+    assert named <= {*MARKERS, "bench_contracts"}, named
+    for path in given.file_or_dir:
+        assert (REPOSITORY / path.split("::")[0]).exists(), path
+    for lane in given.lane:
+        load_lane(lane)
+
+
+def _is_option(word: str, config: pytest.Config) -> bool:
+    name = word.partition("=")[0]
+    return (
+        re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", config._parser.optparser.format_help())
+        is not None
+    )
+
+
+@pytest.mark.parametrize("module", sorted({c.split()[2] for _, c in EVERY if c.startswith("python -m ")}))
+def test_every_module_in_a_command_is_there(module: str) -> None:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None, module
+    if spec.submodule_search_locations is not None:
+        assert importlib.util.find_spec(f"{module}.__main__") is not None, f"{module} is no command"
+
+
+def test_the_commands_on_packets_do_what_the_readme_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("A", "B"):
+        seal(tmp_path / name, packet_rows(), run_id=name)
+    shown = [c for c in commands(README) if c.startswith("python -m fixtures.evidence")]
+    assert {c.split()[3] for c in shown} == {"verify", "report", "compare", "index"}
+    places = {"PACKET": tmp_path / "A", "A": tmp_path / "A", "B": tmp_path / "B", "DIR": tmp_path}
+    for command in shown:
+        assert evidence_main([str(places.get(word, word)) for word in command.split()[3:]]) == 0, command
+    assert "accepted (" in capsys.readouterr().out
+    assert {p.name for p in tmp_path.glob("*.html")} == {"A--B.html", "index.html"}
+
+
+def test_the_doctor_says_what_can_run_here() -> None:
+    """The README's first question to a machine, asked for real; whatever the machine, it answers in full."""
+    command = [sys.executable, "-m", "pytest", "--doctor"]
+    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode in (0, 1), done.stderr
+    ending = "can run here" if done.returncode == 0 else "cannot run here"
+    assert done.stdout.rstrip().endswith(f"default lane canary-cpu: {ending}")
+    for area in ("machine", "torch", "device", "engine", "subject", "lane"):
+        assert f"│ {area} " in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_the_set_up_command_knows_what_the_readme_calls() -> None:
+    source = (REPOSITORY / "draftproof").read_text(encoding="utf-8")
+    called = {c.split()[1] for _, c in EVERY if c.startswith("./draftproof ")}
+    assert called == {"gate", "test"}
+    known = re.search(r"^COMMANDS = (\{.*\})", source, re.M)
+    assert known is not None
+    assert called <= set(re.findall(r'"(\w+)":', known[1]))
+
+
+def test_links_and_pictures_of_the_documents_are_there() -> None:
+    for document in DOCUMENTS:
+        text = document.read_text(encoding="utf-8")
+        for target in re.findall(r"\]\(([^)]+)\)", text):
+            if "://" in target:
+                continue
+            path, _, anchor = target.partition("#")
+            place = (document.parent / path) if path else document
+            assert place.exists(), f"{document.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.M)
+                known = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
+                assert anchor in known, f"{document.name}: {target}"
+    for picture in (REPOSITORY / "docs" / "pictures").iterdir():
+        assert picture.stat().st_size < 300_000, picture.name
