@@ -42,5 +42,7 @@ def test_needles_are_found_at_every_depth(
     said = [t for name in names for t in recordings.repeat(candidates[0], name, 1, Purpose.PROBE)]
     suites = [recordings.suite(name) for name in names]
     expected = {(s.name, p.id): p.expect for s in suites for p in s.prompts if p.expect is not None}
-    assert len(expected) == sum(len(s.prompts) for s in suites), "every needle prompt needs an expected answer"
+    assert len(expected) == sum(len(s.prompts) for s in suites), (
+        "every needle prompt needs an expected answer"
+    )
     judgement.settle(judge_canaries(said, expected))

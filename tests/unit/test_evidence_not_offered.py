@@ -9,7 +9,13 @@ from fixtures.judge.verdict import derive
 
 
 def row(outcome: str) -> dict[str, object]:
-    return {"nodeid": f"test_{outcome}", "stage": "contracts", "outcome": outcome, "required": True, "message": ""}
+    return {
+        "nodeid": f"test_{outcome}",
+        "stage": "contracts",
+        "outcome": outcome,
+        "required": True,
+        "message": "",
+    }
 
 
 def test_not_offered_beside_a_pass_is_accepted() -> None:

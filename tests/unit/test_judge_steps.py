@@ -23,7 +23,9 @@ def test_a_step_has_its_accepted_tokens_its_positions_and_its_time() -> None:
     assert steps.step_ms == pytest.approx(10 * 119 * 0.01 * 1000 / 100)
 
 
-@pytest.mark.parametrize("change", [{"drafts": None}, {"accepted_per_position": None}, {"drafts": 0}, {"drafts": -1}])
+@pytest.mark.parametrize(
+    "change", [{"drafts": None}, {"accepted_per_position": None}, {"drafts": 0}, {"drafts": -1}]
+)
 def test_what_is_not_counted_is_not_shown(change: dict[str, int | None]) -> None:
     assert step_speed([span(**change)], suite_of("candidate#1")) is None
 

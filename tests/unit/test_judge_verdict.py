@@ -240,7 +240,9 @@ def test_a_divergence_is_placed_in_its_verifier_round() -> None:
     assert found.details["candidate_said"][0] == 499
 
 
-@pytest.mark.parametrize(("chunks", "words"), [(1, "prefill state or first sampled token"), (5, "a chunk boundary")])
+@pytest.mark.parametrize(
+    ("chunks", "words"), [(1, "prefill state or first sampled token"), (5, "a chunk boundary")]
+)
 def test_a_wrong_first_token_points_at_the_chunks_of_its_prefill(chunks: int, words: str) -> None:
     def change(rows: Rows) -> None:
         ids = list(transcripts(rows, "candidate#1", "measured")[3]["token_ids"])
@@ -286,7 +288,14 @@ def with_control(gap_s: float, claim: str | None = None) -> Callable[[Rows], Non
         (0.0080, None, Outcome.REJECTED),
         (0.0080, "faster", Outcome.REJECTED),
     ],
-    ids=["as fast", "as fast, claims no more", "as fast, claims more", "faster", "slower", "slower, claims more"],
+    ids=[
+        "as fast",
+        "as fast, claims no more",
+        "as fast, claims more",
+        "faster",
+        "slower",
+        "slower, claims more",
+    ],
 )
 def test_a_control_in_the_same_window_decides_about_speed(
     gap_s: float, claim: str | None, outcome: Outcome

@@ -107,7 +107,10 @@ def test_a_wrong_server_is_rejected(tmp_path: Path) -> None:
         ({"--base-url": "http://127.0.0.1:1"}, "/v1/models: connect: Connection refused"),
         ({"--base-url": "ftp://x"}, "expected http://HOST"),
         ({"--api-key": "wrong"}, "/v1/models: status 401: unauthorised"),
-        ({"--base-url": "", "--api-key": "", "--served-model": "m"}, "--served-model belongs to --base-url URL"),
+        (
+            {"--base-url": "", "--api-key": "", "--served-model": "m"},
+            "--served-model belongs to --base-url URL",
+        ),
     ],
 )
 def test_what_cannot_be_judged_is_refused_in_words(more: dict[str, str], words: str) -> None:
