@@ -129,7 +129,7 @@ def test_head(layers, dtype, kind):
 
 
 @DTYPE
-@pytest.mark.parametrize(("inputs", "outputs"), [(256, 64), (2560, 128)])
+@pytest.mark.parametrize(("inputs", "outputs"), [(256, 128), (2560, 384)])
 def test_w4a16(layers, dtype, inputs, outputs):
     layers.needs_product(LayerOperation.W4A16, dtype=dtype)
     values = torch.randint(0, 16, (inputs, outputs), generator=layers.generator).to(torch.int32)
