@@ -98,6 +98,13 @@ def test_a_wrong_token_of_the_null_arm_excuses_nobody() -> None:
     assert outcomes(report, "parity.arithmetic") == {}
 
 
+def test_a_wrong_token_of_the_candidate_is_not_arithmetic_because_the_null_arm_differs_there_too() -> None:
+    explained = tie("target#1/4-at-once", 50) | tie("candidate#1", 50, gap_nats=9.0)
+    report = judge(explained, strict=False, null=differing(50), candidate=differing(50))
+    assert outcomes(report, "parity.wrong_token") == {"candidate#1": Outcome.REJECTED}
+    assert report.weaker == ""
+
+
 def test_another_prompts_answer_is_named() -> None:
     mixed = (*IDS[:50], *OTHERS[50:])  # the answers of these rows are one cycle of ids, begun at other places
     assert mixed[50] != IDS[50]
