@@ -96,6 +96,22 @@ def test_a_planted_function_changes_objects_that_exist_already_and_comes_back(
     assert (counter.count(), alias()) == (3, [0, 2])
 
 
+def test_a_frozen_heap_hides_no_function(
+    module: types.ModuleType, order: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Engines take their start-up heap out of the garbage collector's sight; it stays as it was."""
+    switch = Switch(str(tmp_path / "control.json"))
+    gc.freeze()
+    try:
+        answer = order(switch, 1, STOCK.replace("self.seen += n", "self.seen += 2 * n"))
+        still_frozen = gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+    assert answer["functions"] == ["switched_module:Counter.count"]
+    assert module.Counter().count() == 2
+    assert still_frozen > 0
+
+
 def test_one_fault_takes_the_place_of_the_other(
     module: types.ModuleType, order: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
