@@ -14,7 +14,7 @@ from fixtures.layers import oracle
 from fixtures.layers.mutants import SOURCES, load_faults, plant
 from fixtures.layers.mutants.relevance import FAMILIES
 from fixtures.layers.operations import Sum
-from fixtures.layers.plugin import ROOM
+from fixtures.layers.plugin import ROOM, summary_lines
 from fixtures.layers.subjects import SUBJECTS
 
 CONTRACTS = Path(__file__).parents[1] / "contracts" / "layers"
@@ -89,3 +89,24 @@ def test_a_half_step_of_the_activation_is_what_quantisation_may_change():
     limit = oracle.activation_error(x, weight, 8)
     assert bool((change <= limit).all())
     assert bool((oracle.activation_error(x, weight, 0) == 0).all())
+
+
+def test_the_summary_tells_invariance_and_leads_per_subject():
+    gap = {"kind": "int4 head", "rows": 4, "separated": 1, "flipped": 2, "lead enough by the worst case": 9.0}
+    row = {"contract": "row_invariance", "outcome": "passed"}
+    lines = summary_lines(
+        [
+            ("torch", "contract", row),
+            ("torch", "contract", {**row, "outcome": "known deviation"}),
+            ("torch", "contract", {**row, "contract": "w4a16"}),
+            ("torch", "head_gap", {**gap, "largest lead that flipped": 0.5, "smallest separated lead": 3.0}),
+            (
+                "torch",
+                "head_gap",
+                {**gap, "largest lead that flipped": 0.25, "smallest separated lead": None},
+            ),
+        ]
+    )
+    assert lines[0] == "torch: row-count invariance: 1 known deviation, 1 passed"
+    assert "torch: int4 head: top-1 changed in 4 of 8 rows, by leads of up to 0.5" in lines[1]
+    assert "unchanged in 2, with leads from 3; by the worst case 9 to 9 is enough" in lines[1]
