@@ -86,6 +86,13 @@ def test_the_tables_say_what_the_rows_say(packet):
     assert "- `torch` conv window: ContractViolation: windows: 1 of 9 wrong" in text
 
 
+def test_contracts_of_another_folder_are_counted_and_left_out(packet, tmp_path):
+    text = render(read_packet(packet), "tests/contracts/")
+    assert "of other folders" not in text
+    with pytest.raises(BadInput, match="known here: tests/contracts"):
+        render(read_packet(packet), "tests/contracts/layers")
+
+
 def test_only_the_block_of_the_page_is_replaced(packet, tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# Title\n\n{BEGIN}old\n{END}\n\nWords.\n")
