@@ -11,7 +11,7 @@ from fixtures.session.arms import Arms, make_arm
 from fixtures.session.caller import Caller
 from fixtures.session.plugin import stack_name
 
-pytestmark = pytest.mark.demonstration
+pytestmark = [pytest.mark.demonstration, pytest.mark.stress]
 
 KINDS = ("copy", "sort", "json", "add", "phrase", "code")
 
