@@ -19,6 +19,7 @@ from fixtures.engine.server import Server
 from fixtures.evidence.plugin import Evidence, settle
 from fixtures.judge.acceptance import judge_programme
 from fixtures.judge.counters import CounterSpan
+from fixtures.judge.programmes import judge_programmes
 from fixtures.judge.rows import Purpose, Row
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import Lane
@@ -81,9 +82,21 @@ def oracle(
     return Oracle(suite, tuple(said), arm.label, server, sink.kept)
 
 
+@pytest.fixture(scope="module")
+def wrong() -> dict[str, int]:
+    """Answers that are not the target's, by programme; filled by the tests."""
+    return {}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_are_target_onlys_whatever_is_drafted(
-    lane: Lane, oracle: Oracle, arms: Arms, evidence: Evidence, name: str, pytestconfig: pytest.Config
+    lane: Lane,
+    oracle: Oracle,
+    arms: Arms,
+    evidence: Evidence,
+    name: str,
+    wrong: dict[str, int],
+    pytestconfig: pytest.Config,
 ) -> None:
     """Greedy answers equal id by id, and the server accepts at each position what the programme forces."""
     arm = make_arm(lane, "scripted", stack=stack_name(pytestconfig))
@@ -115,6 +128,17 @@ def test_answers_are_target_onlys_whatever_is_drafted(
         source = RoundSource(server.folder / TRACE_FILE, k, stream_counts=False)
         explain(sink, (oracle.label, oracle.server), cells, [*oracle.said, *said], {label: source})
         verdict = derive(sink.kept.rows)
-    right = len(said) - len([c for c in cells if c.arm == label])
-    print(f"{name}: {right} of {len(said)} answers are target-only's")
+    wrong[name] = len([c for c in cells if c.arm == label])
+    print(f"{name}: {len(said) - wrong[name]} of {len(said)} answers are target-only's")
     settle(verdict.findings)
+
+
+def test_no_kind_of_round_is_behind_the_failures(
+    lane: Lane, evidence: Evidence, wrong: dict[str, int]
+) -> None:
+    """What the programmes that failed have in common, and those that passed have not, names the mechanism."""
+    assert lane.speculation is not None
+    ran = {name: (programme(name).steps, programme(name).ragged) for name in wrong}
+    finding = judge_programmes(ran, wrong, lane.speculation.num_speculative_tokens)
+    evidence.append("finding", finding.to_row())
+    settle([finding])

@@ -1,0 +1,50 @@
+"""What failing draft programmes have in common, on the programmes of the suite."""
+
+from __future__ import annotations
+
+import pytest
+
+from fixtures.engine.programmes import exhaustive
+from fixtures.judge.finding import Outcome
+from fixtures.judge.programmes import judge_programmes
+from fixtures.judge.rounds import STATE_PROMOTION
+
+K = 3
+RAN = {p.name: (p.steps, p.ragged) for p in exhaustive(K)}
+
+
+def judged(*failing: str, without: tuple[str, ...] = ()) -> tuple[Outcome, list[str]]:
+    ran = {name: kind for name, kind in RAN.items() if name not in without}
+    found = judge_programmes(ran, {name: 7 if name in failing else 0 for name in ran}, K)
+    return found.outcome, list(found.details.get("points_at", []))
+
+
+def test_programmes_that_all_pass_are_accepted() -> None:
+    assert judged() == (Outcome.ACCEPTED, [])
+
+
+def test_only_rounds_without_drafts_after_accepting_ones_point_at_state_promotion() -> None:
+    assert judged("empty", "ragged-and-empty") == (Outcome.REJECTED, [STATE_PROMOTION])
+
+
+def test_only_drafts_of_different_lengths_point_at_the_conv_window() -> None:
+    assert judged("ragged", "ragged-and-empty") == (
+        Outcome.REJECTED,
+        ["conv window: drafts of different lengths"],
+    )
+
+
+def test_failures_that_share_no_kind_of_round_point_nowhere() -> None:
+    assert judged("accept-3", "empty") == (Outcome.REJECTED, [])
+
+
+def test_a_kind_that_a_passing_programme_has_too_is_not_the_cause() -> None:
+    """`empty` alone fails: `ragged-and-empty` has such rounds as well and passes."""
+    assert judged("empty") == (Outcome.REJECTED, [])
+    assert judged("empty", without=("ragged-and-empty",)) == (Outcome.REJECTED, [STATE_PROMOTION])
+
+
+def test_a_programme_without_a_count_is_an_error_and_none_at_all_is_pending() -> None:
+    with pytest.raises(KeyError):
+        judge_programmes(RAN, {"empty": 0}, K)
+    assert judge_programmes({}, {}, K).outcome is Outcome.PENDING
