@@ -92,7 +92,9 @@ def test_a_headline_is_held_against_the_record_within_its_noise_band(
     [(1 / 93.0, Outcome.ACCEPTED), (1 / 89.0, Outcome.ACCEPTED), (1 / 85.0, Outcome.REJECTED)],
     ids=["the record again", "inside the band", "slower"],
 )
-def test_a_run_of_the_b70_tp2_lane_is_held_against_the_93_tok_s_record(gap_s: float, outcome: Outcome) -> None:
+def test_a_run_of_the_b70_tp2_lane_is_held_against_the_93_tok_s_record(
+    gap_s: float, outcome: Outcome
+) -> None:
     """The lane's own band, the record's number by intervals, and a verdict that follows from the rows."""
     lane = load_lane("b70-tp2")
     assert (lane.thresholds.same_window_band, lane.thresholds.cross_window_band) == (0.015, 0.044)
@@ -100,7 +102,11 @@ def test_a_run_of_the_b70_tp2_lane_is_held_against_the_93_tok_s_record(gap_s: fl
     for n, row in enumerate(rows["transcript"]):
         if row["purpose"] == "measured":
             said = transcript(
-                row["prompt_id"], row["arm"], gap_s=gap_s, order=row["order"], prompt_class=row["prompt_class"]
+                row["prompt_id"],
+                row["arm"],
+                gap_s=gap_s,
+                order=row["order"],
+                prompt_class=row["prompt_class"],
             )
             rows["transcript"][n] = said.to_row() | {"purpose": "measured"}
     rows["record"] = [comparison_row(lane.name, band=lane.thresholds.cross_window_band)]
@@ -129,7 +135,9 @@ def test_a_record_keeps_every_number_of_its_central_arm(tmp_path: Path) -> None:
 def test_a_run_that_is_slower_than_the_record_does_not_become_one(tmp_path: Path) -> None:
     row = {"lane": "canary-cpu", "entry": "old", "interval_tok_s": 200.0, "band": 0.044}
     with pytest.raises(BadInput, match=r"the verdict is rejected: speed\.record"):
-        entry_of(read_packet(packet(tmp_path / "packet", packet_rows() | {"record": [row]})), "canary-cpu", DATE)
+        entry_of(
+            read_packet(packet(tmp_path / "packet", packet_rows() | {"record": [row]})), "canary-cpu", DATE
+        )
 
 
 def test_a_lane_without_a_record_is_measured_and_pending(tmp_path: Path) -> None:
