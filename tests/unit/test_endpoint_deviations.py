@@ -46,6 +46,16 @@ def test_every_entry_names_a_test_that_exists() -> None:
     assert not stale, f"no such test: {', '.join(sorted(stale))}"
 
 
+def test_the_documentation_names_every_entry_and_no_other() -> None:
+    """With the stacks that repair it."""
+    page = (REPOSITORY / "docs" / "endpoint.md").read_text(encoding="utf-8")
+    rows = [
+        [c.strip() for c in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")
+    ]
+    known = {d.id: {f"`{stack}`" for stack in d.repaired_by} for d in load_endpoint_deviations()}
+    assert {row[0].strip("`"): set(row[2].split()) - {"-"} for row in rows} == known
+
+
 def test_ids_are_unique() -> None:
     """One id, one entry."""
     ids = [d.id for d in load_endpoint_deviations()]
