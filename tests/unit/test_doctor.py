@@ -167,13 +167,6 @@ def test_this_machine_is_examined_as_it_is() -> None:
     assert json.loads(as_json(facts))["facts"]
 
 
-def test_subjects_say_what_they_offer_or_what_they_need() -> None:
-    facts = {f.name: f for f in examination.subjects()}
-    assert "verify" in facts["torch"].details["operations"]
-    lab = facts["xpu-lab"]
-    assert lab.found.startswith("not runnable, missing:") or lab.details["devices"] == ["xpu"]
-
-
 def test_a_graphics_processor_that_torch_cannot_use_is_not_passed_over() -> None:
     fact = examination._without("xpu", [("Intel GPU 0xe223", 0.0, "xe")])
     assert not fact.ok

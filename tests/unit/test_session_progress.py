@@ -71,7 +71,7 @@ def test_progress_is_quiet_under_ci_and_with_q(
     assert lines == (["  candidate#1: starting on cpu:0"] if speaks else [])
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "2"]])
+@pytest.mark.parametrize("workers", [[], ["-n", "1"]])
 def test_the_summary_names_verdict_time_packet_and_report_without_colours(
     workers: list[str], tmp_path: Path
 ) -> None:

@@ -127,6 +127,8 @@ def test_the_doctor_says_what_can_run_here() -> None:
     assert done.stdout.rstrip().endswith(f"default lane canary-cpu: {ending}")
     for area in ("machine", "torch", "device", "engine", "subject", "lane"):
         assert f"│ {area} " in done.stdout
+    assert "commit_pending" in done.stdout, "what the torch subject offers"
+    assert re.search(r"xpu-lab .*(not runnable, missing:|on xpu)", done.stdout)
     assert "\x1b[" not in done.stdout
 
 
