@@ -195,9 +195,26 @@ def test_a_media_package_for_another_torch_is_named_with_what_its_import_says(
         return versions[name]
 
     monkeypatch.setattr(examination.metadata, "version", version)
-    monkeypatch.setattr(examination, "_import_error", lambda name: f"operator {name}::nms does not exist")
+    errors = {"torchvision": "RuntimeError: operator torchvision::nms does not exist"}
+    monkeypatch.setattr(examination, "_import_errors", lambda names: {n: errors[n] for n in names})
     (fact,) = examination.media()
     assert "operator torchvision::nms does not exist" in fact.found
     versions["torchvision"] = "0.28.0+cpu"
     (fact,) = examination.media()
     assert "the same kind of build as torch" in fact.found
+
+
+def test_imports_are_tried_in_a_fresh_interpreter_and_one_that_dies_is_no_import(tmp_path: Path) -> None:
+    """A package that was built for another processor does not raise, it kills."""
+    (tmp_path / "breaks.py").write_text("raise OSError('libcudart.so: cannot open\\nmore')")
+    (tmp_path / "dies.py").write_text("import os; os._exit(132)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(tmp_path))
+        errors = examination._import_errors(["json", "breaks", "dies", "csv"])
+    assert errors == {
+        "json": "",
+        "breaks": "OSError: libcudart.so: cannot open",
+        "dies": "the interpreter died with exit code 132",
+        "csv": "the interpreter died with exit code 132",
+    }
+    assert examination._import_errors([]) == {}
