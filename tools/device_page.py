@@ -1,0 +1,219 @@
+"""The tables of `docs/gpu.md`, made from packets: what ran on a device, what came of it, and which packet says so.
+
+    python -m tools.device_page PACKET... --into docs/gpu.md
+
+Nothing in the tables is typed. Verdicts are derived anew from the packets' rows; a packet whose hashes do not agree is
+refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fixtures.engine.programmes import programme
+from fixtures.evidence.files import write_atomically
+from fixtures.evidence.reading import InvalidEvidence, Packet, read_packet
+from fixtures.judge.comparison import Relation
+from fixtures.judge.finding import Finding, Outcome
+from fixtures.judge.programmes import judge_programmes
+from fixtures.judge.verdict import Verdict, derive
+
+BEGIN, END = "<!-- generated: device -->\n", "<!-- end -->"
+INVALID_EVIDENCE = 12
+
+
+@dataclass(frozen=True)
+class Run:
+    """One packet with the verdict that its rows give."""
+
+    name: str
+    packet: Packet
+    verdict: Verdict
+
+    @property
+    def lane(self) -> str:
+        """Name of the lane."""
+        return str(self.packet.identity["lane"]["name"])
+
+    @property
+    def stack(self) -> str:
+        """Name of the stack."""
+        return str(self.packet.identity["stack"]["name"])
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the packet's list of hashes: the packet, in sixteen digits."""
+        sums = (self.packet.directory / "SHA256SUMS").read_bytes()
+        return hashlib.sha256(sums).hexdigest()[:16]
+
+    def findings(self, check: str) -> list[Finding]:
+        """Findings of a check, or of all checks of a kind that ends in a dot."""
+        return [f for f in self.verdict.findings if f.check == check or f.check.startswith(check + ".")]
+
+
+def read_run(directory: Path) -> Run:
+    """Read and judge a packet; raises `InvalidEvidence`."""
+    packet = read_packet(directory)
+    return Run(directory.name, packet, derive(packet.rows))
+
+
+def machines(runs: Sequence[Run]) -> str:
+    """One line a machine on which the runs were made."""
+    lines = []
+    for run in runs:
+        machine, packages = run.packet.identity["machine"], run.packet.identity["packages"]
+        devices = machine.get("devices") or []
+        what = (
+            f"{len(devices)} x {devices[0]['name']}, driver {devices[0]['driver']}"
+            if devices
+            else "no device named"
+        )
+        versions = ", ".join(f"{name} {version}" for name, version in packages.items() if version)
+        python = run.packet.identity["python"]
+        lines.append(f"- {what}; {machine['cores']} cores; {machine['system']}; Python {python}; {versions}")
+    return "\n".join(dict.fromkeys(lines)) + "\n"
+
+
+def overview(runs: Sequence[Run]) -> str:
+    """One row a run: what was judged, the verdict, what parity and canaries came to, the packet."""
+    rows = []
+    for run in runs:
+        equal = [f.message.split(": ", 1)[1] for f in run.findings("parity.exact")]
+        said = f"{len(equal)} arms equal to target-only" if equal else ""
+        if wrong := _wrong(run.verdict):
+            said = "; ".join(f"{_plain(arm)}: {bad} of {total} wrong" for arm, (bad, total) in wrong.items())
+        counts = f"{run.verdict.count(Outcome.ACCEPTED)} of {len(run.verdict.findings)}"
+        rows.append(
+            [run.name, f"`{run.lane}`", f"`{run.stack}`", run.verdict.outcome.value, counts, said, f"`{run.digest}`"]
+        )  # fmt: skip
+    return _table(["run", "lane", "stack", "verdict", "checks accepted", "answers", "packet"], rows)
+
+
+def programmes(runs: Sequence[Run]) -> str:
+    """Programme by stack: how many answers are not the target's, and what the failures have in common."""
+    told: dict[str, dict[str, str]] = {}
+    lines = []
+    for run in runs:
+        wrong = {arm.rpartition("/")[2]: counts for arm, counts in _counts(run.verdict).items() if "/" in arm}
+        if not wrong:
+            continue
+        for name, (bad, total) in wrong.items():
+            told.setdefault(name, {})[run.stack] = f"{total - bad} of {total}"
+        ran = {name: (programme(name).steps, programme(name).ragged) for name in wrong}
+        k = int(run.packet.identity["lane"]["speculation"]["num_speculative_tokens"])
+        finding = judge_programmes(ran, {name: bad for name, (bad, _) in wrong.items()}, k)
+        lines.append(f"- `{run.stack}`: {finding.outcome.value}: {finding.message}")
+    stacks = list(dict.fromkeys(stack for row in told.values() for stack in row))
+    rows = [[f"`{name}`", *(row.get(stack, "-") for stack in stacks)] for name, row in told.items()]
+    return (
+        _table(["programme", *(f"`{s}`" for s in stacks)], rows) + "\n" + "\n".join(lines) + "\n"
+        if rows
+        else ""
+    )
+
+
+def speeds(runs: Sequence[Run]) -> str:
+    """Every measured arm with its interval, and what came of headline and comparison."""
+    rows, lines = [], []
+    for run in runs:
+        for finding in (*run.findings("speed.arm"), *run.findings("speed.reference")):
+            arm, _, numbers = finding.message.partition(": ")
+            rows.append([run.name, f"`{run.lane}`", _plain(arm), numbers.split(";")[0]])
+        for check in ("speed.headline", "speed.control"):
+            lines += [
+                f"- {run.name}, {check}: {f.outcome.value}: {_plain(f.message)}" for f in run.findings(check)
+            ]
+    return (
+        _table(["run", "lane", "arm", "tok/s and its 95 % interval"], rows) + "\n" + "\n".join(lines) + "\n"
+        if rows
+        else ""
+    )
+
+
+def failed_tests(runs: Sequence[Run]) -> str:
+    """Tests that failed, by run and name, with the first line of what was said."""
+    rows = []
+    for run in runs:
+        for row in run.packet.rows.get("test", ()):
+            if row["outcome"] in ("failed", "error", "inconclusive", "pending"):
+                name = re.sub(r"^.*::", "", str(row["nodeid"]))
+                first = (str(row["message"]).strip().splitlines() or [""])[0]
+                rows.append([run.name, f"`{name}`", str(row["outcome"]), first[:160]])
+    return _table(["run", "test", "outcome", "what it said"], rows) if rows else "None.\n"
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The generated part of the page."""
+    parts = {
+        "Machines": machines(runs),
+        "Runs": overview(runs),
+        "Draft programmes": programmes(runs),
+        "Speed": speeds(runs),
+        "Tests that did not pass": failed_tests([r for r in runs if r.name in ("endpoint",)]),
+    }
+    return "".join(f"### {title}\n\n{text}\n" for title, text in parts.items() if text)
+
+
+def _counts(verdict: Verdict) -> dict[str, tuple[int, int]]:
+    """Answers that are not the reference's, and all answers, by candidate arm."""
+    matrix = verdict.parity.against_target if verdict.parity else None
+    if matrix is None:
+        return {}
+    return {
+        arm: (len(matrix.cells[arm]) - matrix.count(arm, Relation.EQUAL), len(matrix.cells[arm]))
+        for arm in matrix.arms
+    }
+
+
+def _wrong(verdict: Verdict) -> Mapping[str, tuple[int, int]]:
+    return {arm: counts for arm, counts in _counts(verdict).items() if counts[0]}
+
+
+def _plain(text: str) -> str:
+    """Labels without the stack, which has a column of its own."""
+    return re.sub(r"@[a-z0-9.+-]+", "", text)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(
+        "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in row) + " |\n"
+        for row in lines
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line: prints the tables, or puts them into a page; 12 for a packet that does not hold together."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.device_page", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("packets", type=Path, nargs="+", metavar="PACKET")
+    parser.add_argument("--into", type=Path, metavar="PAGE", help="a Markdown page with the two marks")
+    options = parser.parse_args(arguments)
+    try:
+        text = render([read_run(p) for p in options.packets])
+    except InvalidEvidence as error:
+        print(error, file=sys.stderr)
+        return INVALID_EVIDENCE
+    if options.into is None:
+        print(text)
+        return 0
+    page = options.into.read_text(encoding="utf-8")
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        print(f"{options.into}: no place for the tables: {BEGIN.strip()} ... {END}", file=sys.stderr)
+        return 2
+    write_atomically(options.into, before + begin + text + end + after)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
