@@ -30,7 +30,7 @@ def null_run(lane: Lane, recordings: Recordings, pytestconfig: pytest.Config) ->
     """Starts of stock, of stock again, and of stock slowed down, all of them asked."""
     if not is_canary(lane):
         pytest.skip("not offered: new prompts for every comparison exist for the embedded model only")
-    rounds = write_fresh(SEED, rounds=pytestconfig.getoption("--null-rounds"))
+    rounds = write_fresh(SEED, count=2, rounds=pytestconfig.getoption("--null-rounds"))
     (slow_round,) = write_fresh(SEED + 1, count=3, besides=rounds)
     blocks = range(1, 1 + pytestconfig.getoption("--null-blocks"))
     run = NullRun(

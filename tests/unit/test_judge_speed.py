@@ -174,6 +174,33 @@ def test_the_same_thing_twice_is_inconclusive_every_time(seed: int) -> None:
     assert compare_paired(pairs(1.0, seed=seed), band=0.015).outcome is Outcome.INCONCLUSIVE
 
 
+def test_five_prompts_of_a_stack_against_itself_show_nothing() -> None:
+    """Ratios as a stack against itself had on a busy machine: a plain bootstrap of them lies below the noise band."""
+    ratios = [0.80, 0.84, 0.97, 1.01, 0.84]
+    found = compare_paired([Pair("b", f"p{n}", 100 * r, 100.0) for n, r in enumerate(ratios)], band=0.015)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.low < 0.80 < 1 < found.high
+
+
+def test_fewer_than_six_units_never_show_an_effect_and_six_do() -> None:
+    def ratio_of(prompts: int) -> Outcome:
+        pairs = [Pair("b", f"p{n}", 80 + n / 10, 100.0) for n in range(prompts)]
+        return compare_paired(pairs, band=0.015).outcome
+
+    assert [ratio_of(n) for n in (4, 5, 6)] == [Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.REJECTED]
+
+
+@pytest.mark.parametrize("prompts", [6, 10, 15])
+def test_noise_passes_for_an_effect_less_often_than_one_time_in_twenty(prompts: int) -> None:
+    rng = np.random.default_rng(prompts)
+    wrong = 0
+    for _ in range(150):
+        logs = rng.normal(0, 0.1, prompts)
+        pairs = [Pair("b", f"p{n}", 100 * float(np.exp(v)), 100.0) for n, v in enumerate(logs)]
+        wrong += compare_paired(pairs, band=0.015).outcome is not Outcome.INCONCLUSIVE
+    assert wrong <= 150 / 20
+
+
 def test_effects_outside_the_band_are_told_apart() -> None:
     assert compare_paired(pairs(1.10), band=0.015).outcome is Outcome.ACCEPTED
     assert compare_paired(pairs(0.80), band=0.015).outcome is Outcome.REJECTED
