@@ -146,6 +146,7 @@ def test_every_section_shows_what_its_rows_say(full: Page) -> None:
     assert "late#1 cpu:1 0.0 s never 20.0 s" in said["servers"]
     assert "lane.name canary-cpu" in said["identity"]
     assert "logs/target-1.log" in said["identity"]
+    assert "6 lease" in said["identity"], "rows that no section shows are counted all the same"
 
 
 def test_every_chart_with_data_is_drawn_and_says_its_numbers_to_who_cannot_see_it(text: str) -> None:
