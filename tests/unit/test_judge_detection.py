@@ -10,6 +10,7 @@ from fixtures.judge.detection import (
     Sighting,
     build_matrix,
     detect,
+    merge_matrices,
     render,
     sight,
     summary_lines,
@@ -105,6 +106,18 @@ def test_a_sound_engine_that_is_rejected_fails_the_matrix() -> None:
 def test_asking_again_breaks_the_rule_of_fresh_prompts_by_itself() -> None:
     again = sighting(SOUND, exercise="again", freshness__repeated_prompt=Outcome.REJECTED)
     assert not build_matrix([again], {}).alarms_on_sound
+
+
+def test_of_several_runs_the_last_word_on_a_fault_counts() -> None:
+    """A run on another oracle has another sound engine: what is deaf there is not deaf here."""
+    both = Outcome.REJECTED
+    deaf = build_matrix(
+        [sighting(SOUND, parity__diverged=both), sighting(parity__diverged=both)], {"some-fault": FAULT}
+    )
+    good = build_matrix([sighting(SOUND), sighting(parity__diverged=both)], {"some-fault": FAULT})
+    assert merge_matrices([deaf, good], ["some-fault"]).survivors == ()
+    assert merge_matrices([good, deaf], ["some-fault"]).survivors == ("some-fault",)
+    assert merge_matrices([good], ["other"]).detections == ()
 
 
 def test_no_fault_tried_is_no_pass() -> None:
