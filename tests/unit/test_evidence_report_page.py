@@ -16,7 +16,7 @@ from report_rows import HOSTILE, WRONG_AT, full_rows, seal
 from fixtures.evidence.__main__ import main
 from fixtures.evidence.html import charts, page, sections
 from fixtures.evidence.html.rebuild import build_report, write_report
-from fixtures.evidence.html.several import write_index
+from fixtures.evidence.html.several import write_comparison, write_index
 from fixtures.evidence.html.speed import speed
 from fixtures.evidence.packet import PacketWriter
 from fixtures.evidence.report import sentence
@@ -460,6 +460,20 @@ def test_two_packets_side_by_side_show_what_differs(
     assert "parity.wrong_token" in said
     assert "no outcome follows from it" in said
     assert Page(made).fetching == []
+
+
+def test_two_stacks_share_the_lines_of_their_arms(tmp_path: Path) -> None:
+    """`candidate#1@fix` of one packet is beside `candidate#1@other` of the other, and only what differs is listed."""
+    for stack in ("fix", "other"):
+        rows = packet_rows()
+        for row in (*rows["arm"], *rows["transcript"], *rows["counters"]):
+            row["arm"] += f"@{stack}"
+        rows["finding"] = [Finding("server.start", Outcome.INCONCLUSIVE, "x", f"late#1@{stack}").to_row()]
+        seal(tmp_path / stack, rows)
+    made = write_comparison(tmp_path / "fix", tmp_path / "other").read_text()
+    said = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", made))
+    assert "candidate#2 10 of 10 10 of 10" in said
+    assert "Findings of one only fix none other none" in said
 
 
 def test_a_folder_of_packets_is_listed_with_links_and_verdicts_derived_anew(
