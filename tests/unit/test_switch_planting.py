@@ -113,6 +113,15 @@ def test_a_frozen_heap_hides_no_function(
     assert still_frozen > 0
 
 
+def test_a_function_that_is_loaded_and_not_found_is_an_error(
+    module: types.ModuleType, order: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """Half a fault is no fault: it would seem that no check sees it."""
+    del module.Counter.twice
+    answer = order(Switch(str(tmp_path / "control.json")), 1, STOCK.replace("x * 2", "x * 3"))
+    assert "not found: switched_module:Counter.twice" in answer["error"]
+
+
 def test_one_fault_takes_the_place_of_the_other(
     module: types.ModuleType, order: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
