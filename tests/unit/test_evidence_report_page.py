@@ -141,6 +141,7 @@ def test_every_section_shows_what_its_rows_say(full: Page) -> None:
         "0.800 / 0.500 / 0.200",
         "a check failed",
         "by prompt length",
+        "candidate#1 p0 code 120 100.00",
     ):
         assert words in said["speed"]
     assert "late#1 cpu:1 0.0 s never 20.0 s" in said["servers"]
