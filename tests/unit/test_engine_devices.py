@@ -13,6 +13,8 @@ from fixtures.engine.launch import plan
 from fixtures.engine.pool import parse_pool
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
+from fixtures.session.arms import _with_trace as with_trace
+from fixtures.session.arms import make_arm
 
 ANSWER = "0, NVIDIA H200, 143771, 580.159.04, 9.0\n1, NVIDIA H200, 143771, 580.159.04, 9.0\n"
 
@@ -154,3 +156,19 @@ def test_an_unknown_index_is_refused_before_anything_starts(
         require_devices(parse_pool("0", kind="rocm"), python=asked(tmp_path, "echo '[]'"))
     require_devices(parse_pool("0-1", kind="xpu"), python=asked(tmp_path, TWO))
     require_devices(parse_pool("cpu:1"), python="/no/such/python")
+
+
+@pytest.mark.parametrize(
+    ("stack", "traces"),
+    [
+        ("text-only-0-25-1", False),
+        ("spec-round-trace-0-25-1", True),
+        ("gdn-state-promotion-0-25-1+spec-round-trace-0-25-1", True),
+    ],
+)
+def test_an_engine_that_can_trace_its_rounds_does_whatever_its_version(
+    stack: str, traces: bool, tmp_path: Path
+) -> None:
+    arm = make_arm(load_lane("canary-cuda-empty"), "candidate", stack=stack)
+    names = [name for name, _ in with_trace(arm.spec, tmp_path / "server").environment]
+    assert ("DRAFTPROOF_ROUND_TRACE" in names) == traces
