@@ -24,7 +24,8 @@ def outcomes(tmp_path_factory):
     subjects = ["torch", *(f"torch!{name}" for name in load_faults())]
     # Another room has faults of its own. The slowest cases are left out: what they see, smaller ones see too.
     extra = ["--ignore=tests/contracts/layers", "-k", "not qwen and not 512"]
-    found = run_contracts(["tests/contracts"], subjects, report, extra=extra)
+    # Two minutes on two idle cores; the limit is for a child that hangs, not for a machine that is busy.
+    found = run_contracts(["tests/contracts"], subjects, report, extra=extra, timeout_s=2400)
     matrix = render_matrix(load_faults(), found)
     print(matrix)
     write_atomically(TABLE, matrix)
