@@ -247,6 +247,15 @@ def page(rows) -> str:
         f"{row['oracle_us']:,} | {row['oracle_to_subject']} | {row['cases_per_s']:,} |"
         for row in speeds
     ]
+    above = [row for row in speeds if row["oracle_to_subject"] > 3]
+    lines += [
+        "",
+        f"At most 3 times the subject's own operation in {len(speeds) - len(above)} of {len(speeds)} rows. Above it: "
+        + (", ".join(f"{row['family']} of `{row['subject']}` ({row['layer']})" for row in above) or "none")
+        + ".",
+        "A native operation on a small layer takes less time than a dozen calls of torch from Python; on a large one",
+        "it goes once over an fp32 state that fits into a cache, where float64 has twice the bytes and a state a row.",
+    ]
     whole, mine = (sum(row[key] for row in shares) for key in ("whole_s", "oracle_s"))
     tests = sum(row["tests"] for row in shares)
     lines += [
