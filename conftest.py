@@ -8,8 +8,8 @@ pytest_plugins = [
     "fixtures.session.given",
     "fixtures.session.plugin",
     "fixtures.session.quality",
-    "fixtures.session.gate",
-    "fixtures.session.seeding",
+    "fixtures.gate.plugin",
+    "fixtures.seeding.plugin",
     "fixtures.session.outcome",
-    "fixtures.session.doctor",
+    "fixtures.doctor.plugin",
 ]

@@ -9,9 +9,10 @@ import pytest
 
 from fixtures.engine.stack import load_fault
 from fixtures.judge.detection import Detection, detect
+from fixtures.seeding.places import faults_in_order
+from fixtures.seeding.planting import Bench, expectation_of
+from fixtures.seeding.plugin import SMOKE, lane_of_faults, matrix_of
 from fixtures.session.arms import Arms
-from fixtures.session.planting import Bench, expectation_of, faults_in_order
-from fixtures.session.seeding import SMOKE, lane_of_faults, matrix_of
 
 
 def detection(bench: Bench, name: str) -> Detection:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.doctor import examination
+from fixtures.doctor import plugin as doctor
+from fixtures.doctor.examination import Fact, lane_fact
+from fixtures.doctor.plugin import as_json, can_run_default_lane, print_table
 from fixtures.engine.installed import EngineMissing, InstalledEngine
 from fixtures.lanes.lane import Lane, known_lanes, load_lane
-from fixtures.session import doctor, examination
-from fixtures.session.doctor import as_json, can_run_default_lane, print_table
-from fixtures.session.examination import Fact, lane_fact
 
 GOOD = [
     Fact("machine", "cpu features", "avx2"),

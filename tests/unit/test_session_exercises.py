@@ -6,9 +6,9 @@ import pytest
 
 from fixtures.engine.stack import NEEDS, known_faults, load_fault
 from fixtures.lanes.lane import load_lane
-from fixtures.session.exercises import BY_KIND, choose, exercises
-from fixtures.session.planting import LANE, PLACES, faults_in_order, place_of
-from fixtures.session.seeding import SMOKE
+from fixtures.seeding.exercises import BY_KIND, choose, exercises
+from fixtures.seeding.places import LANE, PLACES, faults_in_order, place_of
+from fixtures.seeding.plugin import SMOKE
 
 EXERCISES = exercises(load_lane(LANE))
 MET_BY_ALL = {

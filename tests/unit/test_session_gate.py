@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from fixtures.engine.installed import EngineMissing, installed_engine
+from fixtures.gate.campaign import Part, merge_junit, outcome_of, page_of_campaign, read_part
+from fixtures.gate.concern import Concern, Pair, changed_paths, concern, without_what_cannot_run
+from fixtures.gate.handwritten import judge_handwritten
 from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import REPOSITORY
 from fixtures.parsing import BadInput
-from fixtures.session.campaign import Part, merge_junit, outcome_of, page_of_campaign, read_part
-from fixtures.session.concern import Concern, Pair, changed_paths, concern, without_what_cannot_run
-from fixtures.session.handwritten import judge_handwritten
 
 
 def pairs(*paths: str, **named: Any) -> list[tuple[str, str]]:
@@ -51,7 +51,7 @@ def test_two_changed_stacks_are_two_gates_and_a_name_chooses_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["fixtures/judge/parity.py", "fixtures/session/gate.py", "tests/quality/test_parity.py"]
+    "path", ["fixtures/judge/parity.py", "fixtures/gate/plugin.py", "tests/quality/test_parity.py"]
 )
 def test_a_change_of_what_decides_wants_faults_killed(path: str) -> None:
     """A judge that was weakened accepts sound engines as before: only a seeded fault shows it."""
@@ -89,7 +89,7 @@ def test_what_has_no_engine_here_is_pending_beside_what_has_one(monkeypatch: pyt
             raise EngineMissing(f"{distribution} is not installed")
         return object()
 
-    monkeypatch.setattr("fixtures.session.concern.installed_engine", only_cpu)
+    monkeypatch.setattr("fixtures.gate.concern.installed_engine", only_cpu)
     found = without_what_cannot_run(
         concern(["fixtures/lanes/canary-cuda.toml", "fixtures/lanes/canary-cpu-uniform.toml"])
     )

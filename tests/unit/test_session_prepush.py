@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.gate import prepush
 from fixtures.parsing import BadInput
-from fixtures.session import prepush
 
 
 def git(folder: Path, *command: str) -> str:
