@@ -293,7 +293,9 @@ def test_every_fault_applies_exactly_to_its_stack(real_engine: InstalledEngine, 
 def test_all_stacks_together_are_a_small_overlay_of_the_installed_engine(
     real_engine: InstalledEngine, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    name = "+".join(s for s in known_stacks() if s == "stock" or load_stack(s).version == real_engine.version)
+    mine = [s for s in known_stacks() if s == "stock" or load_stack(s).version == real_engine.version]
+    # Two rules for the same near tie are alternatives, and rewrite the same line.
+    name = "+".join(s for s in mine if s != "tie-break-in-verify-rows")
     overlay = build_overlay(load_stack(name), real_engine, tmp_path_factory.mktemp("overlays"))
     try:
         if overlay.method != "copy":
