@@ -89,7 +89,7 @@ def test_an_interrupted_run_leaves_no_process_and_a_readable_packet(
     if in_use:
         wait_for_use(tmp_path / "packet")
     run.send_signal(number)
-    run.wait(timeout=180)  # servers end within seconds; a busy machine takes its time to seal and draw the packet
+    run.wait(timeout=180)  # the server ends within seconds; a busy machine takes longer to seal the packet
     assert run.returncode == (pytest.ExitCode.INTERRUPTED if number == signal.SIGINT else -signal.SIGKILL)
     deadline = time.monotonic() + 30
     while (left := survivors(instance)) and time.monotonic() < deadline:

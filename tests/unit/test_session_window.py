@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -11,7 +13,7 @@ import pytest
 
 from fixtures.engine.pool import Slot, parse_pool
 from fixtures.judge.rows import Purpose
-from fixtures.lanes.lane import load_lane
+from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.session.arms import Arm, make_arm
 from fixtures.session.window import Window, claim_of
 
@@ -120,3 +122,19 @@ def test_a_slot_that_is_asked_for_is_the_one_that_is_leased(tmp_path: Any) -> No
     with pytest.raises(TimeoutError, match="cuda:1"):
         pool.acquire(timeout_s=0, folder=tmp_path, slot=pool.slots[1])
     lease.release()
+
+
+@pytest.mark.parametrize(("mark", "refused"), [("perf", True), ("null_control", False)])
+def test_seats_are_refused_to_what_measures_a_headline_and_to_nothing_else(mark: str, refused: bool) -> None:
+    """Only what `-m` has chosen counts, not what lies in the same folder."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "tests/perf"]
+    done = subprocess.run(
+        [*command, "-m", mark, "--gpu-pool", "cpu*2"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ("several servers share" in done.stderr + done.stdout) is refused, done.stdout + done.stderr
+    assert done.returncode == (pytest.ExitCode.USAGE_ERROR if refused else pytest.ExitCode.OK)
