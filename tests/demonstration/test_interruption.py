@@ -15,8 +15,8 @@ import pytest
 
 from fixtures.engine.server import INSTANCE_VARIABLE, survivors
 from fixtures.evidence.reading import read_packet
+from fixtures.evidence.verify import verify_packet
 from fixtures.judge.finding import Outcome
-from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import REPOSITORY, Lane
 
 pytestmark = pytest.mark.demonstration
@@ -98,4 +98,4 @@ def test_an_interrupted_run_leaves_no_process_and_a_readable_packet(
     packet = read_packet(tmp_path / "packet")
     assert packet.identity["lane"]["name"]
     assert packet.finished == (number == signal.SIGINT)
-    assert derive(packet.rows).outcome is not Outcome.ACCEPTED
+    assert verify_packet(tmp_path / "packet").outcome is not Outcome.ACCEPTED
