@@ -72,8 +72,12 @@ def test_ids_are_unique() -> None:
         ({"distribution": "vllm"}, "test_x", "candidate-canary-cpu", "stock", False),
         ({"repaired_by": ["repair"]}, "test_x", "candidate-canary-cpu", "repair", False),
         ({"repaired_by": ["repair"]}, "test_x", "candidate-canary-cpu", "stock", True),
+        ({"repaired_by": ["repair"]}, "test_x", "candidate-canary-cpu", "other+repair", False),
     ],
-    ids=["covered", "other-test", "other-arm", "other-version", "other-engine", "repaired", "not-repaired"],
+    ids=[
+        *("covered", "other-test", "other-arm", "other-version", "other-engine", "repaired", "not-repaired"),
+        "repaired-beside-another",
+    ],
 )
 def test_an_entry_covers_only_what_was_measured(
     other: dict[str, object], test: str, parameters: str, stack: str, covered: bool
