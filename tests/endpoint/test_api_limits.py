@@ -93,13 +93,7 @@ def test_an_answer_ends_exactly_at_the_context_limit(caller: Caller) -> None:
     """
     limit = caller.context_limit()
     for room in (1, caller.depth, caller.depth + 1, 2 * caller.depth + 3):
-        reply = caller.complete(
-            {"prompt": caller.filler(limit - room), "ignore_eos": True, "max_tokens": room}
-        )
-        assert reply.status == 200, f"room for {room}: {reply.message}"
-        choice, usage = reply.body["choices"][0], reply.body["usage"]
-        assert (len(choice["token_ids"]), choice["finish_reason"]) == (room, "length")
-        assert (usage["completion_tokens"], usage["total_tokens"]) == (room, limit)
+        assert caller.fill_to_the_limit(room) == (room, "length", room, limit)
 
 
 def test_a_prompt_that_fills_the_context_or_goes_beyond_is_refused(caller: Caller) -> None:
