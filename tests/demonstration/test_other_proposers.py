@@ -19,7 +19,7 @@ KINDS = ("copy", "sort", "json", "add", "phrase", "code")
 def proposing(arms: Arms, lane: Lane, config: pytest.Config, method: Any, **extra: Any) -> Caller:
     """A caller of a server whose drafts come from another proposer."""
     speculation = Speculation(method=method, num_speculative_tokens=3, extra=extra)
-    arm = make_arm(lane.model_copy(update={"speculation": speculation}), method, stack=stack_name(config))
+    arm = make_arm(lane.model_copy(update={"speculation": speculation}), "spare", stack=stack_name(config))
     return Caller(arms.server(arm).endpoint, arm)
 
 

