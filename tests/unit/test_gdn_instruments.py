@@ -12,6 +12,7 @@ from fixtures.gdn.comparison import LEDGER, must_run, require_equal, require_num
 from fixtures.gdn.deviations import load_deviations
 from fixtures.gdn.mutants import SOURCES, load_faults, mutate, plant
 from fixtures.gdn.operations import ContractViolation
+from fixtures.gdn.plugin import shows_nothing
 from fixtures.gdn.subjects import SUBJECTS
 from fixtures.parsing import BadInput
 
@@ -68,6 +69,20 @@ def test_what_was_compared_is_kept():
         (2, 0, 0.5, 1.0),
         (1, 0, 0.0, None),
     ]
+
+
+def test_nothing_is_shown_where_one_kind_of_comparison_had_no_element():
+    """The packet has a row for each kind, and one of them would be pending: the test has to fail as well."""
+    LEDGER.clear()
+    assert shows_nothing(LEDGER)
+    require_number("n", 3, 3)
+    assert not shows_nothing(LEDGER)
+    LEDGER.clear()
+    require_within("x", torch.tensor([1.0]), torch.tensor([1.0]).double(), 1.0, ("i",))
+    require_equal("no rows", torch.zeros(0), torch.zeros(0), ("i",))
+    assert shows_nothing(LEDGER)
+    require_equal("rows", torch.zeros(1), torch.zeros(1), ("i",))
+    assert not shows_nothing(LEDGER)
 
 
 def test_a_refused_legal_call_is_a_violation():
