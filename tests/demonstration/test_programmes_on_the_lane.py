@@ -1,13 +1,15 @@
 """Every pattern of acceptance on the lane and stack under test: `-m programmes --lane LANE --stack NAME`.
 
-One server of the stack runs all draft programmes, one after the other. Each is an arm of its own in the packet, named
-after the server and the programme, so that the packet says which of them the stack gets through and which not. With a
-stack that traces its rounds, a divergence is placed in its verifier round, and the place points at a mechanism.
+One server of the stack runs all draft programmes, one after the other; one that dies of a programme is followed by a
+fresh one. Each programme is an arm of its own in the packet, named after the server and the programme, so that the packet
+says which of them the stack gets through and which not. At the end target-only is asked what it thinks at the divergences.
+With a stack that traces its rounds, a divergence is placed in its verifier round, and the place points at a mechanism.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pytest
 
@@ -15,10 +17,14 @@ from fixtures.client.ask import run_suite
 from fixtures.client.metrics import MetricsUnavailable, read_counters
 from fixtures.client.transcript import Transcript
 from fixtures.engine.programmes import Script, answers_of, exhaustive, programme
-from fixtures.engine.server import Server
+from fixtures.engine.server import Server, StartFailed
 from fixtures.evidence.plugin import Evidence, settle
 from fixtures.judge.acceptance import judge_programme
+from fixtures.judge.comparison import Comparison
 from fixtures.judge.counters import CounterSpan
+from fixtures.judge.explanation import explain as classed
+from fixtures.judge.explanation import read_score
+from fixtures.judge.finding import Outcome
 from fixtures.judge.programmes import judge_programmes
 from fixtures.judge.rows import Purpose, Row
 from fixtures.judge.verdict import derive
@@ -35,7 +41,10 @@ pytestmark = [pytest.mark.programmes, pytest.mark.applies(speculation="scripted"
 
 PER_CLASS = 4
 CONCURRENCY = 4
-NAMES = tuple(p.name for p in exhaustive(3))
+EXPLAINED = 3
+"""Divergences of a programme that are scored: each costs a prefill, and their classes repeat."""
+NAMES = tuple(p.name for p in sorted(exhaustive(3), key=lambda p: (min(p.steps) < 0, p.ragged)))
+"""Those that engines have died of come last, so that the others share one server."""
 
 
 @dataclass(frozen=True)
@@ -57,18 +66,14 @@ class Oracle:
 
     suite: Suite
     said: tuple[Transcript, ...]
-    label: str
-    server: Server
     rows: RowList
 
 
 @pytest.fixture(scope="module")
-def oracle(
-    lane: Lane, target: Arm, target_restart: Arm, arms: Arms, evidence: Evidence, pytestconfig: pytest.Config
-) -> Oracle:
+def oracle(lane: Lane, target: Arm, target_restart: Arm, arms: Arms, evidence: Evidence) -> Oracle:
     """Two fresh starts of target-only, four prompts of each class."""
     assert lane.speculation is not None
-    assert tuple(p.name for p in exhaustive(lane.speculation.num_speculative_tokens)) == NAMES
+    assert sorted(p.name for p in exhaustive(lane.speculation.num_speculative_tokens)) == sorted(NAMES)
     suite, sink = sample(load_suite(lane.suites.parity), PER_CLASS), Both(RowList(), evidence)
     prompts = [{"id": p.id, "class": p.prompt_class, "expect": p.expect} for p in suite.prompts]
     sink.append("suite", {"suite": suite.name, "prompts": prompts})
@@ -79,33 +84,59 @@ def oracle(
         for transcript in run_suite(server.endpoint, suite, arm=arm.label, concurrency=CONCURRENCY):
             sink.append("transcript", transcript.to_row() | {"purpose": Purpose.PARITY.value})
             said.append(transcript)
-    return Oracle(suite, tuple(said), arm.label, server, sink.kept)
+    return Oracle(suite, tuple(said), sink.kept)
+
+
+@dataclass
+class Series:
+    """The servers that run the programmes one after the other, and what came of each programme."""
+
+    lane: Lane
+    stack: str
+    arms: Arms
+    replicate: int = 1
+    wrong: dict[str, int] = field(default_factory=dict)
+    """Answers that are not the target's, by programme."""
+    unanswered: dict[str, int] = field(default_factory=dict)
+    cells: list[Comparison] = field(default_factory=list)
+    """Divergences of all programmes."""
+    said: list[Transcript] = field(default_factory=list)
+    sources: dict[str, RoundSource] = field(default_factory=dict)
+    _up: set[str] = field(default_factory=set)
+
+    def server(self) -> tuple[Arm, Server]:
+        """A living server; where the last one has died of its programme, a fresh one."""
+        while True:
+            arm = make_arm(self.lane, "scripted", replicate=self.replicate, stack=self.stack)
+            try:
+                server = self.arms.server(arm, evidence=RowList())
+            except StartFailed:
+                if arm.spec.digest not in self._up:
+                    raise
+                self.replicate += 1
+            else:
+                self._up.add(arm.spec.digest)
+                return arm, server
 
 
 @pytest.fixture(scope="module")
-def wrong() -> dict[str, int]:
-    """Answers that are not the target's, by programme; filled by the tests."""
-    return {}
+def series(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Series:
+    """Filled by the tests, one programme after the other."""
+    return Series(lane, stack_name(pytestconfig), arms)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_are_target_onlys_whatever_is_drafted(
-    lane: Lane,
-    oracle: Oracle,
-    arms: Arms,
-    evidence: Evidence,
-    name: str,
-    wrong: dict[str, int],
-    pytestconfig: pytest.Config,
+    lane: Lane, oracle: Oracle, arms: Arms, evidence: Evidence, series: Series, name: str
 ) -> None:
     """Greedy answers equal id by id, and the server accepts at each position what the programme forces."""
-    arm = make_arm(lane, "scripted", stack=stack_name(pytestconfig))
-    server, label = arms.server(arm, evidence=RowList()), f"{arm.label}/{name}"
+    arm, server = series.server()
+    label = f"{arm.label}/{name}"
     sink = Both(RowList({kind: list(rows) for kind, rows in oracle.rows.rows.items()}), evidence)
     nothing_right = max(programme(name).steps) == 0
     # Where nothing can be accepted, the judge of acceptance has nothing to demand.
     facts = {"arm": label, "role": "candidate"} | ({"speculation": None} if nothing_right else {})
-    sink.append("arm", {**arms.row(arm), **facts})
+    sink.append("arm", {**arms.row(arm), **facts, "programme": name, "concurrency": CONCURRENCY})
     script = Script(server.folder / "script.json")
     first = [t for t in oracle.said if t.arm == oracle.said[0].arm]
     script.write(programme(name), answers_of(first))
@@ -124,21 +155,42 @@ def test_answers_are_target_onlys_whatever_is_drafted(
         sink.append("finding", judge_programme(span, forced_acceptance(script.proposals(), k)).to_row())
     verdict = derive(sink.kept.rows)
     assert verdict.parity is not None
-    if cells := verdict.parity.divergences():
-        source = RoundSource(server.folder / TRACE_FILE, k, stream_counts=False)
-        explain(sink, (oracle.label, oracle.server), cells, [*oracle.said, *said], {label: source})
-        verdict = derive(sink.kept.rows)
-    wrong[name] = len([c for c in cells if c.arm == label])
-    print(f"{name}: {len(said) - wrong[name]} of {len(said)} answers are target-only's")
+    assert verdict.parity.against_target is not None
+    compared = verdict.parity.against_target.cells[label].values()
+    series.wrong[name] = sum(c.outcome is Outcome.REJECTED for c in compared)
+    series.unanswered[name] = sum(c.outcome is Outcome.INCONCLUSIVE for c in compared)
+    series.cells += [c for c in verdict.parity.divergences() if c.arm == label][:EXPLAINED]
+    series.said += said
+    series.sources[label] = RoundSource(server.folder / TRACE_FILE, k, stream_counts=False)
+    counted = f"{series.wrong[name]} wrong, {series.unanswered[name]} without an answer, of {len(said)}"
+    print(f"{name}: {counted}", *_programme_findings(sink.kept), sep="\n")
     settle(verdict.findings)
 
 
+def _programme_findings(rows: RowList) -> Sequence[str]:
+    """What the server accepted, against what the programme forced."""
+    return [
+        str(row["message"]) for row in rows.rows.get("finding", ()) if row["check"] == "acceptance.programme"
+    ]
+
+
 def test_no_kind_of_round_is_behind_the_failures(
-    lane: Lane, evidence: Evidence, wrong: dict[str, int]
+    lane: Lane, target_restart: Arm, arms: Arms, oracle: Oracle, evidence: Evidence, series: Series
 ) -> None:
     """What the programmes that failed have in common, and those that passed have not, names the mechanism."""
     assert lane.speculation is not None
-    ran = {name: (programme(name).steps, programme(name).ragged) for name in wrong}
-    finding = judge_programmes(ran, wrong, lane.speculation.num_speculative_tokens)
+    if series.cells:
+        scorer = target_restart.label, arms.server(target_restart)
+        scores = explain(evidence, scorer, series.cells, [*oracle.said, *series.said], series.sources)
+        read = [read_score(row) for row in scores]
+        for cell in series.cells:
+            why = classed(cell, [*oracle.said, *series.said], read, lane.model.dtype)
+            print(
+                f"{cell.arm}/{cell.prompt_id}: "
+                + (f"{why.kind.value}: {why.reason}" if why else "not scored")
+            )
+    ran = {name: (programme(name).steps, programme(name).ragged) for name in series.wrong}
+    k = lane.speculation.num_speculative_tokens
+    finding = judge_programmes(ran, series.wrong, k, unanswered=series.unanswered)
     evidence.append("finding", finding.to_row())
     settle([finding])

@@ -34,6 +34,27 @@ def test_only_drafts_of_different_lengths_point_at_the_conv_window() -> None:
     )
 
 
+def test_rounds_without_drafts_count_as_rounds_of_another_length() -> None:
+    assert judged("ragged", "empty", "ragged-and-empty") == (
+        Outcome.REJECTED,
+        ["conv window: rounds of different lengths, those without drafts among them"],
+    )
+
+
+def test_a_programme_that_kills_the_engine_fails_without_a_wrong_answer() -> None:
+    nothing_wrong = dict.fromkeys(RAN, 0)
+    found = judge_programmes(
+        RAN, nothing_wrong, K, unanswered={"empty": 3, "ragged-and-empty": 32, "uniform": 0}
+    )
+    assert found.outcome is Outcome.INCONCLUSIVE, "no answer was wrong"
+    assert found.details["points_at"] == [STATE_PROMOTION]
+    assert "empty, ragged-and-empty: requests without an answer" in found.message
+    found = judge_programmes(
+        RAN, nothing_wrong | {"ragged": 20}, K, unanswered={"empty": 3, "ragged-and-empty": 32}
+    )
+    assert found.outcome is Outcome.REJECTED
+
+
 def test_failures_that_share_no_kind_of_round_point_nowhere() -> None:
     assert judged("accept-3", "empty") == (Outcome.REJECTED, [])
 
