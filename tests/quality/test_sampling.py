@@ -17,20 +17,20 @@ from fixtures.session.shapes import sample
 pytestmark = pytest.mark.sampling
 
 FREE_TEXT = "chat-parity"
-"""Prompts that a canary was not trained for: there its logits tie now and then."""
+"""Prompts that a canary was not trained for; in contexts made of their ids its logits tie now and then."""
 
 
 @pytest.fixture(scope="module")
 def heard(
     target: Arm, candidates: tuple[Arm, ...], arms: Arms, recordings: Recordings
 ) -> Mapping[str, tuple[Sampled, Sequence[Greedy]]]:
-    """By arm: sampled answers, and greedy answers to free text with the head of the distribution at each position."""
+    """By arm: sampled answers, and greedy answers to nonsense with the head of the distribution at each position."""
     said = {}
     for arm in (candidates[0], target):
         server = arms.server(arm)
         recordings.say(f"{arm.label}: sampling {len(PROMPTS)} prompts")
-        free_text = [ask_with_heads(server.endpoint, p.user) for p in sample(load_suite(FREE_TEXT)).prompts]
-        said[arm.label] = draw_samples(server.endpoint), free_text
+        sampled = draw_samples(server.endpoint)
+        said[arm.label] = sampled, ask_with_heads(server.endpoint, sample(load_suite(FREE_TEXT)))
     return said
 
 

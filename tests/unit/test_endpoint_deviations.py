@@ -18,7 +18,9 @@ def endpoint_tests() -> set[str]:
     """Names of all test functions that judge a server."""
     names: set[str] = set()
     for path in [
-        p for room in ("endpoint", "demonstration") for p in (REPOSITORY / "tests" / room).glob("test_*.py")
+        p
+        for room in ("endpoint", "quality", "demonstration")
+        for p in (REPOSITORY / "tests" / room).glob("test_*.py")
     ]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names |= {n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")}
