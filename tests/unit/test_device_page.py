@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from fixtures.evidence.packet import PacketWriter
+from fixtures.judge.detection import SOUND, sight
+from fixtures.judge.finding import Finding, Outcome
 from fixtures.judge.rounds import STATE_PROMOTION
 from fixtures.lanes.lane import load_lane
 from tests.unit.judge_rows import transcript
+from tools.device_beside import Rate, client_rows
 from tools.device_page import BEGIN, END, INVALID_EVIDENCE, main, read_run, render
 
 PROMPTS = ("a", "b")
@@ -83,3 +87,98 @@ def test_a_packet_that_was_touched_gives_no_page(packet: Path, capsys: pytest.Ca
     rows.write_text(rows.read_text().replace("[1,9,3]", "[1,2,3]"))
     assert main([str(packet)]) == INVALID_EVIDENCE
     assert "###" not in capsys.readouterr().out
+
+
+def write_sightings(folder: Path, fault: str, *fired: str) -> Path:
+    """A packet in which one seeded fault was tried: the named checks fired, parity was asked in any case."""
+    writer = PacketWriter.create(folder)
+    writer.set_identity(IDENTITY)
+    quiet = [Finding("parity.exact", Outcome.ACCEPTED, "equal")]
+    for name, findings in (
+        (SOUND, quiet),
+        (fault, [Finding(c, Outcome.REJECTED, "wrong") for c in fired] or quiet),
+    ):
+        seen = sight(
+            findings, fault=name, stack="stock", exercise="crowd", shows=("parity", "freshness"), seconds=1
+        )
+        writer.append("detection", seen.to_row())
+    writer.finish()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("fired", "said"),
+    [
+        (("parity.diverged",), "same verdict, same named checks"),
+        (("parity.diverged", "acceptance.rate"), "same verdict, same named checks"),
+        ((), "verdicts differ"),
+    ],
+)
+def test_a_fault_on_the_device_stands_beside_the_same_fault_on_the_cpu(
+    tmp_path: Path, fired: tuple[str, ...], said: str
+) -> None:
+    ours = write_sightings(tmp_path / "device", "ssm-column-early-0-25-1", *fired)
+    theirs = write_sightings(tmp_path / "cpu", "ssm-column-early", "parity.diverged")
+    text = render([read_run(ours)], [read_run(theirs).packet])
+    assert f"- 1 of 1: {said}\n" in text
+    survivors = "ssm-column-early-0-25-1" if not fired else "none"
+    assert f"- survivors on the device: {survivors}\n" in text
+    assert "| `ssm-column-early` | **parity.diverged 1** | " in text
+    assert ("| survives: nothing fired |" in text) == (not fired)
+
+
+def test_a_fault_that_the_cpu_was_not_asked_about_predicts_nothing(tmp_path: Path) -> None:
+    ours = write_sightings(tmp_path / "device", "ssm-column-early-0-25-1", "parity.diverged")
+    assert "| not tried | **parity.diverged 1** | nothing to compare |" in render([read_run(ours)], [])
+
+
+def write_quality(folder: Path, devices: int, ids: tuple[int, ...]) -> Path:
+    """A packet with one target-only answer of a lane on so many devices."""
+    lane = load_lane("canary-cuda-tp2" if devices == 2 else "canary-cuda").model_dump(mode="json")
+    writer = PacketWriter.create(folder)
+    writer.set_identity(IDENTITY | {"lane": lane})
+    writer.append("arm", {"arm": "target#1", "role": "target", "speculation": None})
+    said = dataclasses.replace(
+        transcript(arm="target#1"), suite="canary-parity", prompt_id="a", token_ids=ids
+    )
+    writer.append("transcript", said.to_row() | {"purpose": "parity"})
+    writer.finish()
+    return folder
+
+
+@pytest.mark.parametrize(("second", "said"), [((1, 2, 3), "1 of 1 | -"), ((1, 9, 3), "0 of 1 | a@1")])
+def test_two_devices_are_held_against_one_as_a_class_of_their_own(
+    tmp_path: Path, second: tuple[int, ...], said: str
+) -> None:
+    one, two = (
+        write_quality(tmp_path / "one", 1, (1, 2, 3)),
+        write_quality(tmp_path / "two", 2, second),
+    )
+    assert f"| target | one | two | {said} |" in render([read_run(one), read_run(two)])
+
+
+def test_other_lanes_are_not_held_against_each_other(packet: Path, tmp_path: Path) -> None:
+    two = write_quality(tmp_path / "two", 2, (1, 2, 3))
+    assert "### Two devices against one" not in render([read_run(packet), read_run(two)])
+
+
+def test_a_client_file_that_is_none_is_refused_by_name(
+    packet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "client.json"
+    file.write_text(json.dumps({"machine": "host", "free": [{"client": "draftproof"}], "paced": []}))
+    assert main([str(packet), "--client", str(file)]) == 2
+    assert "client.json" in capsys.readouterr().err
+
+
+def test_the_clients_share_is_its_time_an_event_over_the_time_a_token(tmp_path: Path) -> None:
+    file = tmp_path / "client.json"
+    free = [
+        {"client": "draftproof", "cpu_s": 0.004, "events": 1000},
+        {"client": "other", "cpu_s": 1, "events": 1},
+    ]
+    paced = [{"client": "draftproof", "cpu_s": 1, "events": 3, "delays_s": [1e-5, 2e-5, 4e-5]}]
+    file.write_text(json.dumps({"machine": "host", "free": free, "paced": paced}))
+    rows, lines = client_rows(file, [Rate("perf", "canary-cuda", 500)])
+    assert rows == [["perf", "`canary-cuda`", "2000", "4.00", "0.200 %"]]
+    assert "3 events: median 20 us" in lines[1]
