@@ -48,6 +48,25 @@ def test_a_shift_of_five_percent_is_seen() -> None:
     assert seen.count(Outcome.REJECTED) >= 36
 
 
+def test_the_power_that_a_finding_states_is_the_share_of_shifts_that_are_seen() -> None:
+    """At sample sizes between blind and certain: what is computed has to be what happens."""
+    shifted, level, runs, answers = SHARES + np.array([0.05, -0.05, 0, 0]), 1e-3, 150, 120
+    seen = [
+        compare_samples(chains(s, answers=answers), chains(s + 10_000, shifted, answers=answers), level=level)
+        for s in range(runs)
+    ]
+    stated = float(np.mean([one.power for one in seen]))
+    happened = float(np.mean([(one.p or 0.0) < level for one in seen]))
+    assert 0.3 < stated < 0.7, "neither blind nor certain"
+    # Four standard deviations of a binomial share.
+    assert abs(stated - happened) < 4 * (stated * (1 - stated) / runs) ** 0.5, (stated, happened)
+
+
+def test_the_level_of_the_suite_is_shared_by_its_prompts() -> None:
+    found = judge_sampling({"a": chains(1), "b": chains(2)}, {"a": chains(3), "b": chains(4)})
+    assert [f.details["level"] for f in found] == [0.5e-6, 0.5e-6]
+
+
 def test_too_few_samples_are_pending() -> None:
     [found] = judge_sampling({"p": chains(1, answers=40)}, {"p": chains(2, answers=40)})
     assert found.outcome is Outcome.PENDING
