@@ -7,6 +7,7 @@ Servers are kept over several runs, and started afresh every few of them. Order 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -22,7 +23,6 @@ from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
 from fixtures.session.arms import Arm, Arms, make_arm
 from fixtures.session.plugin import Speaker, stack_name
-from fixtures.session.shapes import sample
 from fixtures.session.trial import RowList
 
 pytestmark = [pytest.mark.false_alarms, pytest.mark.timeout(7200)]
@@ -60,11 +60,12 @@ def test_a_sound_engine_is_accepted_every_time(
 ) -> None:
     """Each run that does not end in `accepted` on an engine without a fault is a false alarm: none is allowed."""
     runs, say = pytestconfig.getoption("--runs"), Speaker(pytestconfig)
-    parity, canaries = sample(load_suite(lane.suites.parity)), load_suite(lane.suites.canaries)
+    parity, canaries = load_suite(lane.suites.parity), load_suite(lane.suites.canaries)
     targets: list[tuple[Arm, Sequence[Transcript]]] = [
         (arm, run_suite(arms.server(arm).endpoint, parity, arm=arm.label)) for arm in (target, target_restart)
     ]
     alarms: list[str] = []
+    answers, checks, began_s = 0, 0, time.monotonic()
     for number in range(runs):
         rows = _described(lane, (parity, canaries))
         for arm, said in targets:
@@ -75,6 +76,8 @@ def test_a_sound_engine_is_accepted_every_time(
             lane, "candidate", replicate=1 + number // RUNS_PER_START, stack=stack_name(pytestconfig)
         )
         verdict = _run(number, candidate, arms, rows, parity, canaries)
+        answers += len(parity.prompts) + len(canaries.prompts)
+        checks += len(verdict.findings)
         say(f"run {number + 1} of {runs} ({AT_ONCE[number % len(AT_ONCE)]} at once): {verdict.outcome.value}")
         if verdict.outcome is not Outcome.ACCEPTED:
             alarms += [
@@ -82,5 +85,6 @@ def test_a_sound_engine_is_accepted_every_time(
                 for f in verdict.findings
                 if f.outcome is verdict.outcome
             ]
-    print(f"{runs} runs, {len(alarms)} false alarms")
+    spent_s = time.monotonic() - began_s
+    print(f"{runs} runs, {answers} answers, {checks} checks, {len(alarms)} false alarms, {spent_s:.0f} s")
     assert not alarms, "\n".join(alarms)
