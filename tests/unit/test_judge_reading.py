@@ -75,7 +75,7 @@ def test_a_divergence_is_shown_with_prompt_texts_gap_place_class_and_a_command()
         "prompt        'p3'",
         f"target        '{target}",
         "candidate     '499",
-        "9 nats; rounding explains up to 0.125 (bfloat16",
+        "9 nats; rounding explains up to 0.4296 (bfloat16, |logit| 12.49 half their spread, at least)",
         "rank 2",
         "round 13, row 0, after a full reject; the verifier row's own choice is wrong (rounds from the trace)",
         "points at     commit bookkeeping after a rejection",

@@ -17,7 +17,7 @@ from fixtures.lanes.lane import REPOSITORY
 from fixtures.session.arms import Arm, Arms
 from fixtures.session.given import NOT_SHOWN
 
-pytestmark = [pytest.mark.endpoint, pytest.mark.ours("audit")]
+pytestmark = [pytest.mark.demonstration, pytest.mark.ours("audit")]
 
 
 @pytest.mark.parametrize("arm", ["candidate"], indirect=True)
