@@ -13,7 +13,7 @@ from fixtures.client.ask import GIVE_UP_AFTER, run_suite
 from fixtures.client.endpoint import Endpoint
 from fixtures.client.ledger import FreshnessLedger, RepeatedPrompt
 from fixtures.client.metrics import Counters, MetricsUnavailable, difference, parse_counters, read_counters
-from fixtures.client.scoring import ScoringFailed, score
+from fixtures.client.scoring import ScoringFailed, score, score_steps
 from fixtures.client.stream import error_kind
 from fixtures.client.wire import Deadlines
 from fixtures.prompts.suite import Suite
@@ -296,6 +296,23 @@ def test_scoring_returns_logprobs_by_token_id():
         "return_token_ids": True,
         "return_tokens_as_token_ids": True,
     }
+
+
+def test_the_steps_of_an_answer_are_scored_with_the_ids_that_were_chosen():
+    tops = [{"token_id:4": -1.0, "token_id:3": -1.0}, {"token_id:9": -0.1, "token_id:8": -3.0}]
+    reply = scored(top_logprobs=tops).replace(b'"token_ids": [0]', b'"token_ids": [4, 9]')
+    with GoldenServer(plain(200, reply)) as server:
+        steps = score_steps(Endpoint(server.base_url, None, "m"), [7, 8], 2, top=2)
+    assert [(s.context_length, s.best, s.chosen) for s in steps] == [(2, 3, 4), (3, 9, 9)]
+    sent = server.exchanges[0].json
+    assert (sent["max_tokens"], sent["ignore_eos"]) == (2, True)
+
+
+def test_an_answer_with_fewer_steps_than_asked_for_is_refused():
+    with GoldenServer(plain(200, scored())) as server, pytest.raises(ScoringFailed, match="of 3 next token"):
+        score_steps(Endpoint(server.base_url, None, "m"), [7, 8], 3)
+    with pytest.raises(ValueError, match="steps: expected 1 or more, got 0"):
+        score_steps(Endpoint("http://127.0.0.1:9", None, "m"), [7, 8], 0)
 
 
 def test_of_equal_logprobs_the_lower_id_is_best_and_the_margin_is_zero():
