@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer
 
 from fixtures.engine.stack import NEEDS, known_faults, load_fault
-from fixtures.lanes.lane import load_lane
-from fixtures.seeding.exercises import BY_KIND, choose, exercises
-from fixtures.seeding.places import LANE, PLACES, faults_in_order, place_of
+from fixtures.lanes.lane import REPOSITORY, load_lane
+from fixtures.parsing import BadInput
+from fixtures.seeding.exercises import BLOCK_IDS, BY_KIND, choose, exercises
+from fixtures.seeding.places import LANE, PLACES, arguments_at, faults_in_order, place_of
 from fixtures.seeding.plugin import SMOKE
 
 EXERCISES = exercises(load_lane(LANE))
+TEMPLATE_IDS = 16
+"""More than the chat template adds to a question."""
 MET_BY_ALL = {
     "partial-acceptance",
     "full-acceptance",
@@ -62,3 +66,25 @@ def test_exercises_do_not_share_prompts_with_the_measured_one() -> None:
     cold = {p.user for p in EXERCISES["cold"].suite.prompts}
     assert not any(cold & {p.user for p in e.suite.prompts} for n, e in EXERCISES.items() if n != "cold")
     assert set(BY_KIND.values()) <= set(EXERCISES)
+
+
+def test_requests_under_pressure_are_let_in_two_at_a_time_and_both_outgrow_their_block() -> None:
+    """By the canary's own tokenizer: whichever two run together, they need more than they were let in with."""
+    tokenizer = Tokenizer.from_file(f"{REPOSITORY / load_lane(LANE).model.path}/tokenizer.json")
+    prompts = EXERCISES["pressure"].suite.prompts
+    assert len(prompts) >= 4
+    for prompt in prompts:
+        asked = len(tokenizer.encode(prompt.user).ids) + TEMPLATE_IDS
+        assert asked <= BLOCK_IDS < asked + len(prompt.answer_ids or ()) <= 2 * BLOCK_IDS, prompt.id
+    blocks = load_lane(LANE).engine.scarce_blocks
+    assert blocks is not None
+    assert 2 * (8 + 1) < blocks <= 1 + 2 * 8 + 3, "two run together, and only one of them may grow"
+
+
+def test_a_lane_that_does_not_say_what_is_scarce_has_no_place_for_preemption() -> None:
+    lane = load_lane(LANE)
+    assert arguments_at(PLACES["tight"], lane)[-2:] == ("--num-gpu-blocks-override", "20")
+    silent = lane.model_copy(update={"engine": lane.engine.model_copy(update={"scarce_blocks": None})})
+    assert "--num-gpu-blocks-override" not in arguments_at(PLACES["drafting"], silent)
+    with pytest.raises(BadInput, match="no scarce_blocks"):
+        arguments_at(PLACES["tight"], silent)
