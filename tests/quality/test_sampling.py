@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fixtures.judge.sampling import judge_sampling, judge_tie_rule
+from fixtures.evidence.plugin import Evidence
+from fixtures.judge.sampling import Sample, judge_sampling, judge_tie_rule
 from fixtures.prompts.suite import load_suite
 from fixtures.session.arms import Arm, Arms
+from fixtures.session.deviations import known_deviation
 from fixtures.session.drawing import PROMPTS, Greedy, Sampled, ask_with_heads, draw_samples
 from fixtures.session.quality import Judgement
 from fixtures.session.recordings import Recordings
@@ -55,10 +57,18 @@ def test_drafts_were_accepted_and_rejected_while_sampling(
 
 
 def test_speculation_leaves_the_distribution_of_tokens(
-    drawn: Mapping[str, Sampled], target: Arm, candidates: tuple[Arm, ...], judgement: Judgement
+    drawn: Mapping[str, Sampled],
+    target: Arm,
+    candidates: tuple[Arm, ...],
+    judgement: Judgement,
+    evidence: Evidence,
+    request: pytest.FixtureRequest,
 ) -> None:
     """A shift of 5 % would be seen; the same distribution gives a false alarm once in a million runs of the suite."""
-    candidate = candidates[0].label
+    candidate, known = candidates[0].label, known_deviation(request.node)
+    for arm, deviation in ((target.label, ""), (candidate, known)):
+        for prompt, answers in drawn[arm].answers.items():
+            evidence.append("sample", Sample(arm, prompt, answers, deviation).to_row())
     judgement.settle(judge_sampling(drawn[target.label].answers, drawn[candidate].answers, candidate))
 
 

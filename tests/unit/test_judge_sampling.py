@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fixtures.judge.finding import Outcome
-from fixtures.judge.sampling import compare_samples, judge_sampling, judge_tie_rule
+from fixtures.judge.sampling import Sample, compare_samples, judge_sampling, judge_tie_rule
+from fixtures.judge.verdict import derive
 
 SHARES = np.array([0.5, 0.3, 0.15, 0.05])
 ANSWERS, LENGTH = 480, 32
@@ -65,6 +66,47 @@ def test_the_power_that_a_finding_states_is_the_share_of_shifts_that_are_seen() 
 def test_the_level_of_the_suite_is_shared_by_its_prompts() -> None:
     found = judge_sampling({"a": chains(1), "b": chains(2)}, {"a": chains(3), "b": chains(4)})
     assert [f.details["level"] for f in found] == [0.5e-6, 0.5e-6]
+
+
+def rows_of(**arms: list[list[int]]) -> dict[str, list[dict[str, object]]]:
+    """A packet's rows: `target` is target-only, every other arm a candidate."""
+    roles = {arm: "target" if arm == "target" else "candidate" for arm in arms}
+    return {
+        "arm": [{"arm": arm, "role": role} for arm, role in roles.items()],
+        "sample": [Sample(arm, "p", answers).to_row() for arm, answers in arms.items()],
+    }
+
+
+def sampling_findings(rows: dict[str, list[dict[str, object]]]) -> dict[str, Outcome]:
+    return {f.check: f.outcome for f in derive(rows).findings if f.check.startswith("sampling")}
+
+
+def test_a_packet_is_judged_by_its_samples() -> None:
+    shifted = SHARES + np.array([0.1, -0.1, 0, 0])
+    assert sampling_findings(rows_of(target=chains(1), mine=chains(2))) == {
+        "sampling.distribution": Outcome.ACCEPTED
+    }
+    assert sampling_findings(rows_of(target=chains(1), mine=chains(2, shifted))) == {
+        "sampling.distribution": Outcome.REJECTED
+    }
+    assert sampling_findings(rows_of(mine=chains(2))) == {"sampling.distribution": Outcome.PENDING}
+    assert sampling_findings(rows_of(target=chains(1))) == {"sampling.distribution": Outcome.PENDING}
+
+
+def test_a_known_deviation_is_accepted_by_name_and_rejected_once_it_is_gone() -> None:
+    shifted = SHARES + np.array([0.1, -0.1, 0, 0])
+    rows = rows_of(target=chains(1), mine=chains(2, shifted))
+    rows["sample"][1]["deviation"] = {"id": "known"}
+    assert sampling_findings(rows) == {"sampling.deviation": Outcome.ACCEPTED}
+    rows["sample"][1]["answers"] = chains(2)
+    assert sampling_findings(rows)["sampling.stale_deviation"] is Outcome.REJECTED
+    rows["sample"][1]["answers"] = chains(2, answers=40)
+    assert sampling_findings(rows) == {"sampling.distribution": Outcome.PENDING}, "too few to call it stale"
+
+
+def test_a_sample_with_an_empty_answer_is_no_evidence() -> None:
+    rows = rows_of(target=chains(1), mine=[[1], []])
+    assert derive(rows).outcome is Outcome.INVALID
 
 
 def test_too_few_samples_are_pending() -> None:
