@@ -1,0 +1,99 @@
+"""A dead engine is said to be dead: before something is planted, and where nothing was planted yet."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.engine import audit
+from fixtures.engine.pool import parse_pool
+from fixtures.engine.stack import load_fault
+from fixtures.engine.startup import StartFailure
+from fixtures.engine.switch import NOTHING, NotPlanted, Switch
+from fixtures.judge.detection import SOUND, Sighting, sight
+from fixtures.lanes.lane import load_lane
+from fixtures.seeding.places import LANE, PLACES
+from fixtures.seeding.planting import Bench
+
+DEAD = StartFailure("engine died", "tensor must be contiguous at last dimension", ())
+
+
+def server(*pids: tuple[str, int], well: bool = True) -> Any:
+    """Processes by kind, as a server testifies to them, and whether it says that it is well."""
+    testimonies = [audit.Testimony(kind, pid, Path("vllm"), {}, {}) for kind, pid in pids]
+    return types.SimpleNamespace(
+        testimonies=testimonies, why_dead=lambda: DEAD, is_well=lambda: well, endpoint=None
+    )
+
+
+def ended() -> int:
+    """The id of a process that is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_an_engine_that_is_gone_takes_no_fault_and_the_cause_is_named(tmp_path: Path) -> None:
+    """It once read as if no process had the function that the fault changes."""
+    with pytest.raises(NotPlanted, match=r"engine .* is gone: engine died: tensor must be contiguous"):
+        Switch(tmp_path).plant(server(("engine", ended())), NOTHING)
+
+
+def test_a_process_that_only_looked_at_the_engine_may_be_gone(tmp_path: Path) -> None:
+    """Registry inspection is a process of its own, which ends before the server is up."""
+    assert Switch(tmp_path).plant(server(("process", ended())), NOTHING) >= 0
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A bench whose servers are not real: exercises come to nothing, servers end at once."""
+    found = Bench(parse_pool("cpu:1", kind="cpu"), tmp_path, lambda _: None, lane=load_lane(LANE))
+    found.targets = {"recorded": {}}
+    found.recorded_oracle = True
+    monkeypatch.setattr(found, "_exercise", said_nothing)
+    monkeypatch.setattr(found._servers, "end", lambda _: [])
+    return found
+
+
+def said_nothing(standing: Any, fault: str, stack: str, name: str, spent_s: float) -> Sighting:
+    """What an exercise of a dead server comes to."""
+    return sight([], fault=fault, stack=stack, exercise=name, shows=("parity",), seconds=spent_s)
+
+
+def stand(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, well: bool) -> Any:
+    """Let the bench stand on a server that is well, or is not."""
+    switch = types.SimpleNamespace(plant=lambda *_: 0.0)
+    standing = types.SimpleNamespace(
+        place=PLACES["drafting"],
+        server=server(("engine", os.getpid()), well=well),
+        switch=switch,
+        sound=set(),
+    )
+    monkeypatch.setattr(bench, "_stand", lambda _: standing)
+    return standing
+
+
+def test_the_sound_engine_that_dies_is_no_standard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand(bench, monkeypatch, well=False)
+    with pytest.raises(NotPlanted, match="drafting: crowd: the engine without a fault died: engine died"):
+        bench.try_fault("accepted-count-one")
+    assert bench.sightings == []
+
+
+def test_an_engine_that_its_fault_has_killed_is_asked_nothing_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fault = load_fault("accepted-count-one")
+    names = bench.names_for(fault)
+    assert len(names) > 1
+    standing = stand(bench, monkeypatch, well=False)
+    standing.sound |= {(fault.on_stack, name) for name in names}
+    monkeypatch.setattr(bench, "_clean", lambda *_: None)
+    assert [s.exercise for s in bench.try_fault(fault.name)] == names[:1]
+    assert SOUND not in {s.fault for s in bench.sightings}
