@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fixtures.engine.installed import EngineMissing, installed_engine
-from fixtures.gate.campaign import Part, merge_junit, outcome_of, page_of_campaign, read_part
+from fixtures.gate import campaign
+from fixtures.gate.campaign import Part, merge_junit, outcome_of, page_of_campaign, passed_on, read_part
 from fixtures.gate.concern import Concern, Pair, changed_paths, concern, without_what_cannot_run
 from fixtures.gate.handwritten import judge_handwritten
 from fixtures.judge.finding import Outcome
@@ -169,6 +172,62 @@ def test_a_gate_without_a_packet_is_inconclusive_and_a_changed_one_invalid(tmp_p
     assert read_part(pair, tmp_path / "none", 1.0, 3).outcome is Outcome.INCONCLUSIVE
     (tmp_path / "packet.json").write_text("{}")
     assert read_part(pair, tmp_path, 1.0, 0).outcome is Outcome.INVALID
+
+
+def test_each_gate_of_several_gets_the_options_that_are_not_its_own() -> None:
+    """What limits a run limits all of it: `-k` on the command line, and the gates would run everything?"""
+    given = [
+        "--gate",
+        "main",
+        "--lane=a",
+        "-k",
+        "needle",
+        "--evidence",
+        "x",
+        "--gpu-pool",
+        "cpu:2",
+        "--repeats=3",
+    ]
+    assert passed_on([*given, "--junitxml=y", "tests/patches"]) == [
+        *("-k", "needle"),
+        *("--gpu-pool", "cpu:2", "--repeats=3", "tests/patches"),
+    ]
+
+
+def test_an_interrupt_goes_to_the_gate_that_runs_and_no_further_one_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signals: list[int] = []
+    interrupts = [KeyboardInterrupt()]
+
+    class Begun:
+        """A gate that is interrupted once and then ends."""
+
+        def __init__(self, command: list[str], **_: Any) -> None:
+            commands.append(command)
+
+        def wait(self) -> int:
+            if interrupts:
+                raise interrupts.pop()
+            return 2
+
+        def send_signal(self, number: int) -> None:
+            signals.append(number)
+
+    commands: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "Popen", Begun)
+    options = {"--evidence": tmp_path / "all"}
+    config: Any = types.SimpleNamespace(
+        getoption=options.get,
+        option=types.SimpleNamespace(xmlpath=None),
+        invocation_params=types.SimpleNamespace(args=("--gate", "main"), dir=tmp_path),
+    )
+    found = Concern((Pair("canary-cpu", "a"), Pair("canary-cpu", "b")), ("both changed",))
+    assert campaign.run_campaign(config, "main", found) == 2
+    assert (len(commands), signals) == (1, [signal.SIGINT])
+    page = (tmp_path / "all" / "gate.md").read_text()
+    assert "left no packet (exit code 2)" in page
+    assert "not begun: the run was interrupted" in page
 
 
 def test_junit_files_of_all_gates_become_one(tmp_path: Path) -> None:
