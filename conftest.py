@@ -6,6 +6,7 @@ pytest_plugins = [
     "fixtures.layers.plugin",
     "fixtures.evidence.plugin",
     "fixtures.session.given",
+    "fixtures.session.order",
     "fixtures.session.plugin",
     "fixtures.session.quality",
     "fixtures.gate.plugin",

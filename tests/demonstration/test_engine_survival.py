@@ -10,8 +10,8 @@ import pytest
 
 from fixtures.lanes.lane import Lane
 from fixtures.session.arms import Arms, make_arm
+from fixtures.session.asked import stack_name
 from fixtures.session.caller import Caller
-from fixtures.session.plugin import stack_name
 
 pytestmark = pytest.mark.demonstration
 

@@ -31,8 +31,8 @@ from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
 from fixtures.session.arms import TRACE_FILE, Arm, Arms, make_arm
+from fixtures.session.asked import stack_name
 from fixtures.session.explaining import RoundSource, explain
-from fixtures.session.plugin import stack_name
 from fixtures.session.recordings import forced_acceptance
 from fixtures.session.shapes import sample
 from fixtures.session.trial import RowList

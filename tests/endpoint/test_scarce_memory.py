@@ -10,8 +10,8 @@ from fixtures.client.metrics import difference, read_counters
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
 from fixtures.session.arms import Arms, make_arm
+from fixtures.session.asked import stack_name
 from fixtures.session.caller import Caller
-from fixtures.session.plugin import stack_name
 
 pytestmark = [pytest.mark.endpoint, pytest.mark.spare, pytest.mark.ours("restarts")]
 

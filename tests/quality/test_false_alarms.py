@@ -22,7 +22,8 @@ from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
 from fixtures.session.arms import Arm, Arms, make_arm
-from fixtures.session.plugin import Speaker, stack_name
+from fixtures.session.asked import stack_name
+from fixtures.session.plugin import Speaker
 from fixtures.session.trial import RowList
 
 pytestmark = [pytest.mark.false_alarms, pytest.mark.timeout(7200)]
