@@ -29,7 +29,8 @@ from fixtures.evidence.files import write_atomically
 from fixtures.judge.rounding import tie_bound
 from fixtures.lanes.lane import Lane, load_lane
 from fixtures.prompts.suite import Prompt, load_suite
-from fixtures.session.arms import Arms, make_arm, run_folder
+from fixtures.session.arms import Arms, make_arm
+from fixtures.session.folder import run_folder
 from fixtures.session.replay import default_pool
 from fixtures.session.trial import RowList
 

@@ -12,7 +12,7 @@ import pytest
 from fixtures.engine.health import DeviceUnwell
 from fixtures.engine.server import StartFailed, survivors
 from fixtures.lanes.lane import load_lane
-from fixtures.session import arms
+from fixtures.session import arms, folder
 from fixtures.session.trial import RowList
 from tests.unit.standin.launching import slots, start
 
@@ -21,9 +21,9 @@ pytest_plugins = "pytester"
 HOLDER = """
 import sys
 from pathlib import Path
-from fixtures.session import arms
-arms.RUNS = Path(sys.argv[1])
-print(arms.run_folder(), flush=True)
+from fixtures.session import folder
+folder.RUNS = Path(sys.argv[1])
+print(folder.run_folder(), flush=True)
 sys.stdin.read()
 """
 
@@ -39,12 +39,12 @@ def test_the_folder_of_a_killed_run_is_swept_and_that_of_a_living_one_is_not(
     )
     assert holder.stdout is not None
     theirs = Path(holder.stdout.readline().strip())
-    monkeypatch.setattr(arms, "RUNS", tmp_path)
-    first = arms.run_folder()
+    monkeypatch.setattr(folder, "RUNS", tmp_path)
+    first = folder.run_folder()
     assert theirs.is_dir(), "its process lives"
     holder.kill()
     holder.communicate()
-    second = arms.run_folder()
+    second = folder.run_folder()
     assert not theirs.exists(), "its process was killed"
     assert first.is_dir()
     assert second.is_dir()
