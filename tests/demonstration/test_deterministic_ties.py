@@ -20,7 +20,7 @@ from fixtures.session.arms import Arms, make_arm
 from fixtures.session.caller import Caller
 from fixtures.session.shapes import sample
 
-pytestmark = pytest.mark.examples
+pytestmark = pytest.mark.stress
 
 LANE, STACK = "canary-cpu", "deterministic-greedy-tie"
 MARGIN_NATS = float(load_stack(STACK).full_environment["DRAFTPROOF_TIE_MARGIN"])
