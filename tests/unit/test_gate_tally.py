@@ -11,14 +11,15 @@ from fixtures.evidence.packet import PacketWriter
 from fixtures.gate.tally import main
 
 
-def write_packet(directory: Path, failed: bool = False) -> Path:
+def write_packet(directory: Path, *, failed: bool = False, sealed: bool = True) -> Path:
     writer = PacketWriter.create(directory)
     for kind, rows in packet_rows().items():
         for row in rows:
             broken = {"outcome": "failed", "message": "the needle was lost"}
             writer.append(kind, row | (broken if failed and kind == "test" else {}))
     writer.set_identity({"lane": {"name": "canary-cpu"}, "stack": {"name": "spec-round-trace"}})
-    writer.finish()
+    if sealed:
+        writer.finish()
     return directory
 
 
@@ -50,3 +51,11 @@ def test_a_packet_that_was_touched_is_invalid(tmp_path: Path, capsys: pytest.Cap
     tests.write_text(tests.read_text().replace("passed", "failed", 1))
     assert main([str(packet)]) == 12
     assert "| one |  |  | invalid evidence | unreadable |" in capsys.readouterr().out
+
+
+def test_a_gate_that_still_runs_is_said_to_be_unfinished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_packet(tmp_path / "one", sealed=False)
+    main([str(tmp_path)])
+    assert ", not finished |" in capsys.readouterr().out
