@@ -87,5 +87,5 @@ def test_a_sound_engine_is_accepted_every_time(
                 if f.outcome is verdict.outcome
             ]
     spent_s = time.monotonic() - began_s
-    print(f"{runs} runs, {answers} answers, {checks} checks, {len(alarms)} false alarms, {spent_s:.0f} s")
+    say(f"{runs} runs, {answers} answers, {checks} checks, {len(alarms)} false alarms, {spent_s:.0f} s")
     assert not alarms, "\n".join(alarms)
