@@ -19,7 +19,7 @@ from fixtures.judge.comparison import Relation
 from fixtures.judge.detection import SOUND, Detection, Matrix, Sighting, build_matrix, merge_matrices
 from fixtures.judge.matrix import compare_arms
 from fixtures.judge.rows import Purpose
-from fixtures.parsing import load_json
+from fixtures.parsing import BadInput, load_json
 from fixtures.seeding.planting import expectation_of
 
 OURS = "draftproof"
@@ -78,14 +78,21 @@ def faults_table(ours: Matrix, theirs: Matrix, ending: str) -> tuple[list[list[s
         Rows without a head, and lines of summary.
     """
     other = {d.expectation.name: d for d in theirs.detections}
-    rows, says = [], []
+    rows, says, alone = [], [], []
     for d in sorted(ours.detections, key=lambda d: d.expectation.name):
         name = d.expectation.name.removesuffix(ending)
         twin = other.get(name)
         says.append(_prediction(twin, d))
         fired = "not tried" if twin is None else _fired(twin)
+        if twin is not None:
+            sides = (
+                ("the CPU", set(twin.fired) - set(d.fired)),
+                ("the device", set(d.fired) - set(twin.fired)),
+            )
+            alone += [f"{name}: {', '.join(sorted(only))} on {where}" for where, only in sides if only]
         rows.append([f"`{name}`", fired, _fired(d), says[-1], ", ".join(d.exercises)])
     lines = [f"- {says.count(word)} of {len(says)}: {word}" for word in dict.fromkeys(says)]
+    lines.append(f"- checks beyond those that fired on one engine only: {'; '.join(alone) or 'none'}")
     lines.append(f"- survivors on the device: {', '.join(ours.survivors) or 'none'}")
     alarms = {d.expectation.name: d.false_alarms for d in ours.detections if d.false_alarms}
     told = "; ".join(f"{name}: {', '.join(checks)}" for name, checks in alarms.items())
@@ -169,23 +176,32 @@ def _first_arm(packet: Packet, role: str) -> str | None:
 def client_rows(path: Path, rates: Sequence[Rate]) -> tuple[list[list[str]], list[str]]:
     """What the client adds to a token: its CPU time an event as a share of each run's time a token.
 
-    Every token is charged as an event of its own, which is the most that it can be.
+    Every token is charged as an event of its own, with a wake-up of its own where the file has a paced part: the most
+    that it can be.
 
     Raises:
-        BadInput: not a file of `benchmarks.client`.
+        BadInput: not a file of `benchmarks.client`, or one without this suite's client.
     """
     cost = load_json(path, ClientCost)
-    ours = [p for p in cost.free if p.client == OURS]
-    event_us = statistics.median(p.cpu_s / p.events * 1e6 for p in ours)
+    free, paced = ([p for p in part if p.client == OURS] for part in (cost.free, cost.paced))
+    if not free:
+        raise BadInput(f"{path}: free: no round of the client {OURS!r}")
+    least_us = statistics.median(_event_us(p) for p in free)
+    most_us = max(least_us, *(_event_us(p) for p in paced)) if paced else least_us
+    per_event = f"{least_us:.1f}", f"{most_us:.1f}"
     rows = [
-        [r.run, f"`{r.lane}`", f"{1e6 / r.tok_s:.0f}", f"{event_us:.2f}", f"{event_us * r.tok_s / 1e4:.3f} %"]
+        [r.run, f"`{r.lane}`", f"{1e6 / r.tok_s:.0f}", *per_event, f"{most_us * r.tok_s / 1e4:.2f} %"]
         for r in rates
     ]
     lines = [f"- {cost.machine}"]
-    late = sorted(d * 1e6 for p in cost.paced if p.client == OURS for d in p.delays_s)
+    late = sorted(d * 1e6 for p in paced for d in p.delays_s)
     if late:
         lines.append(
             f"- from the server's send to the time that an id is dated with, {len(late)} events: median "
             f"{statistics.median(late):.0f} us, 99th percentile {late[int(0.99 * (len(late) - 1))]:.0f} us"
         )
     return rows, lines
+
+
+def _event_us(play: Play) -> float:
+    return play.cpu_s / play.events * 1e6

@@ -166,9 +166,10 @@ def test_a_client_file_that_is_none_is_refused_by_name(
     packet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "client.json"
-    file.write_text(json.dumps({"machine": "host", "free": [{"client": "draftproof"}], "paced": []}))
-    assert main([str(packet), "--client", str(file)]) == 2
-    assert "client.json" in capsys.readouterr().err
+    for free in ([{"client": "draftproof"}], [{"client": "other", "cpu_s": 1, "events": 1}]):
+        file.write_text(json.dumps({"machine": "host", "free": free, "paced": []}))
+        assert main([str(packet), "--client", str(file)]) == 2
+        assert "client.json" in capsys.readouterr().err
 
 
 def test_the_clients_share_is_its_time_an_event_over_the_time_a_token(tmp_path: Path) -> None:
@@ -177,8 +178,8 @@ def test_the_clients_share_is_its_time_an_event_over_the_time_a_token(tmp_path: 
         {"client": "draftproof", "cpu_s": 0.004, "events": 1000},
         {"client": "other", "cpu_s": 1, "events": 1},
     ]
-    paced = [{"client": "draftproof", "cpu_s": 1, "events": 3, "delays_s": [1e-5, 2e-5, 4e-5]}]
+    paced = [{"client": "draftproof", "cpu_s": 30e-6, "events": 3, "delays_s": [1e-5, 2e-5, 4e-5]}]
     file.write_text(json.dumps({"machine": "host", "free": free, "paced": paced}))
     rows, lines = client_rows(file, [Rate("perf", "canary-cuda", 500)])
-    assert rows == [["perf", "`canary-cuda`", "2000", "4.00", "0.200 %"]]
+    assert rows == [["perf", "`canary-cuda`", "2000", "4.0", "10.0", "0.50 %"]]
     assert "3 events: median 20 us" in lines[1]
