@@ -1,9 +1,10 @@
 """Every pattern of acceptance on the lane and stack under test: `-m programmes --lane LANE --stack NAME`.
 
 One server of the stack runs all draft programmes, one after the other; one that dies of a programme is followed by a
-fresh one. Each programme is an arm of its own in the packet, named after the server and the programme, so that the packet
-says which of them the stack gets through and which not. At the end target-only is asked what it thinks at the divergences.
-With a stack that traces its rounds, a divergence is placed in its verifier round, and the place points at a mechanism.
+fresh one. Each programme is an arm of its own in the packet, named after the server and the programme, so that the
+packet says which of them the stack gets through and which not. At the end target-only is asked what it thinks at the
+divergences. With a stack that traces its rounds, a divergence is placed in its verifier round, and the place points at
+a mechanism.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fixtures.gdn.plugin import check_names
+from fixtures.gdn.stand import check_names
 from fixtures.gdn.subjects import SUBJECTS, why_not
 
 ROOT = Path(__file__).parents[2]
