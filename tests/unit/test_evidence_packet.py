@@ -327,3 +327,26 @@ def test_a_row_with_a_number_that_json_does_not_know_is_refused(packet: Path) ->
     path.write_text(path.read_text().replace('"max_abs_error":0.0', '"max_abs_error":NaN'))
     reseal(packet)
     assert problems(packet)[0] == "rows/contract.jsonl:1: not JSON"
+
+
+def test_an_interrupt_while_the_page_is_drawn_costs_the_page_and_not_the_evidence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is over by then: minutes on a device, thrown away for a picture."""
+
+    def interrupted(*_: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fixtures.evidence.packet.report_page", interrupted)
+    writer = PacketWriter.create(tmp_path / "packet")
+    for kind, rows in packet_rows().items():
+        for row in rows:
+            writer.append(kind, row)
+    writer.set_identity({"lane": "canary-cpu", "stack": "stock"})
+    with pytest.raises(KeyboardInterrupt):
+        writer.finish()
+    packet = read_packet(tmp_path / "packet")
+    assert packet.finished
+    assert packet.stored_verdict["outcome"] == Outcome.ACCEPTED.value
+    assert "KeyboardInterrupt" in (tmp_path / "packet" / "report.html").read_text()
+    assert writer.finish().outcome is Outcome.ACCEPTED, "finished is finished"
