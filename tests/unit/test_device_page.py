@@ -13,6 +13,7 @@ from fixtures.judge.detection import SOUND, sight
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.judge.rounds import STATE_PROMOTION
 from fixtures.lanes.lane import load_lane
+from fixtures.seeding import plugin as seeding
 from tests.unit.judge_rows import transcript
 from tools.device_beside import Rate, client_rows
 from tools.device_page import BEGIN, END, INVALID_EVIDENCE, main, read_run, render
@@ -183,3 +184,14 @@ def test_the_clients_share_is_its_time_an_event_over_the_time_a_token(tmp_path: 
     rows, lines = client_rows(file, [Rate("perf", "canary-cuda", 500)])
     assert rows == [["perf", "`canary-cuda`", "2000", "4.0", "10.0", "0.50 %"]]
     assert "3 events: median 20 us" in lines[1]
+
+
+def test_faults_of_a_device_do_not_overwrite_the_page_of_the_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = tmp_path / "detection-engine.md"
+    monkeypatch.setattr(seeding, "PAGE", page)
+    ours = write_sightings(tmp_path / "device", "ssm-column-early-0-25-1", "parity.diverged")
+    assert seeding.main([str(ours)]) == 2
+    assert "faults of vllm;" in capsys.readouterr().err
+    assert not page.exists()
