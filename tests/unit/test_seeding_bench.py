@@ -1,4 +1,4 @@
-"""A dead engine is said to be dead: before something is planted, and where nothing was planted yet."""
+"""The bench says what it cannot show: a dead engine, and faults that recorded answers say nothing about."""
 
 from __future__ import annotations
 
@@ -97,3 +97,18 @@ def test_an_engine_that_its_fault_has_killed_is_asked_nothing_more(
     monkeypatch.setattr(bench, "_clean", lambda *_: None)
     assert [s.exercise for s in bench.try_fault(fault.name)] == names[:1]
     assert SOUND not in {s.fault for s in bench.sightings}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("prefix-caching-on", "the sound engine of place plain is a start of target-only"),
+        ("penalties-applied-twice", "penalised has no recorded answers"),
+    ],
+)
+def test_what_recorded_answers_cannot_show_is_refused_before_a_start(
+    bench: Bench, name: str, why: str
+) -> None:
+    with pytest.raises(NotPlanted, match=f"{name}: {why}: use --oracle started"):
+        bench.try_fault(name)
+    assert bench.facts()["server starts"].startswith("0 ")
