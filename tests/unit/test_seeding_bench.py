@@ -19,7 +19,7 @@ from fixtures.engine.switch import NOTHING, NotPlanted, Switch
 from fixtures.judge.detection import SOUND, Sighting, sight
 from fixtures.lanes.lane import load_lane
 from fixtures.seeding.places import LANE, PLACES
-from fixtures.seeding.planting import Bench
+from fixtures.seeding.planting import SPECIAL, Bench
 
 DEAD = StartFailure("engine died", "tensor must be contiguous at last dimension", ())
 
@@ -112,3 +112,16 @@ def test_what_recorded_answers_cannot_show_is_refused_before_a_start(
     with pytest.raises(NotPlanted, match=f"{name}: {why}: use --oracle started"):
         bench.try_fault(name)
     assert bench.facts()["server starts"].startswith("0 ")
+
+
+def test_every_exercise_is_asked_where_it_has_an_oracle(bench: Bench) -> None:
+    """The nightly run asks everything of every fault; what has no right answers to hold it against is left out."""
+    bench.everything = True
+    drafting, plain = load_fault("usage-counts-drafts"), load_fault("prefix-caching-on")
+    bench.recorded_oracle = False
+    assert set(bench.exercises) - set(bench.names_for(drafting)) == set(SPECIAL)
+    assert set(bench.exercises) - set(bench.names_for(plain)) == {*SPECIAL, "single"}
+    bench.recorded_oracle = True
+    assert set(bench.exercises) - set(bench.names_for(drafting)) == {*SPECIAL, "penalised"}
+    needs = load_fault("penalties-applied-twice")
+    assert "penalised" in bench.names_for(needs), "what a fault needs is never left out: it is refused"
