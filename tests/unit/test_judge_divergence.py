@@ -87,6 +87,9 @@ def test_a_loop_is_degenerate_unless_the_target_loops_too() -> None:
     assert degeneration([*start, *[6, 7, 5] * 9, 2], "", [*start, *[5, 6, 7] * 8, 2], "") is None
     assert degeneration([*start, *[5, 6, 7] * 10], "", [*start, *[8, 9] * 12], "") is None
     assert degeneration([*start, *[5, 6, 7] * 10], "", [*start, *[8, 9] * 12, *start], "") is not None
+    looping = [*start, *[5, 6, 7] * 10]
+    assert degeneration(looping, "", start, "", continued=[40, *[6, 7, 5] * 9]) is None
+    assert degeneration(looping, "", start, "", continued=[40, 41, 42]) is not None
     assert degeneration(start, "fine\n\ttext", start, "fine") is None
 
 
