@@ -16,10 +16,11 @@ from fixtures.engine.pool import parse_pool
 from fixtures.engine.stack import load_fault
 from fixtures.engine.startup import StartFailure
 from fixtures.engine.switch import NOTHING, NotPlanted, Switch
-from fixtures.judge.detection import SOUND, Sighting, sight
+from fixtures.judge.detection import SOUND, Expectation, Sighting, detect, sight
+from fixtures.judge.finding import Finding, Outcome
 from fixtures.lanes.lane import load_lane
 from fixtures.seeding.places import LANE, PLACES
-from fixtures.seeding.planting import SPECIAL, Bench
+from fixtures.seeding.planting import SPECIAL, Bench, unsettled
 
 DEAD = StartFailure("engine died", "tensor must be contiguous at last dimension", ())
 
@@ -125,3 +126,18 @@ def test_every_exercise_is_asked_where_it_has_an_oracle(bench: Bench) -> None:
     assert set(bench.exercises) - set(bench.names_for(drafting)) == {*SPECIAL, "penalised"}
     needs = load_fault("penalties-applied-twice")
     assert "penalised" in bench.names_for(needs), "what a fault needs is never left out: it is refused"
+
+
+def test_what_a_dead_engine_did_not_say_is_no_alarm_and_what_it_said_wrongly_is() -> None:
+    found = unsettled(
+        [
+            Finding("freshness.cached_tokens", Outcome.PENDING, "usage has no cached_tokens"),
+            Finding("parity.diverged", Outcome.REJECTED, "id 9: 312 expected, 441 given"),
+            Finding("parity.equal", Outcome.ACCEPTED, "12 of 12"),
+        ]
+    )
+    assert [f.outcome for f in found] == [Outcome.INCONCLUSIVE, Outcome.REJECTED, Outcome.ACCEPTED]
+    seen = sight(found, fault="f", stack="stock", exercise="cold", shows=("parity", "freshness"), seconds=1.0)
+    sound = sight([], fault=SOUND, stack="stock", exercise="cold", shows=(), seconds=1.0)
+    expected = Expectation("f", "", ("parity.diverged",), ("freshness.cached_tokens",))
+    assert dict(detect(expected, [sound, seen]).fired) == {"parity.diverged": 1}
