@@ -22,6 +22,11 @@ from fixtures.lanes.lane import REPOSITORY, Lane
 pytestmark = pytest.mark.demonstration
 
 
+def _heed_interrupts() -> None:
+    """A shell's background jobs ignore Ctrl-C, and hand that down to everything that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.fixture
 def run(lane: Lane, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """An endpoint run of its own, with its own lease folder: it never gets as far as competing for the device."""
@@ -40,6 +45,7 @@ def run(lane: Lane, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
         env=os.environ | {"TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL,
         start_new_session=True,
+        preexec_fn=_heed_interrupts,
     )
     yield process
     if process.poll() is None:
