@@ -13,7 +13,7 @@ from fixtures.session.arms import Arms, make_arm
 from fixtures.session.asked import stack_name
 from fixtures.session.caller import Caller
 
-pytestmark = pytest.mark.demonstration
+pytestmark = [pytest.mark.demonstration, pytest.mark.stress]
 
 SPARE = 7
 """Replicates from here on are servers of one test alone."""
@@ -50,7 +50,6 @@ def test_an_answer_with_drafts_ends_exactly_at_the_context_limit(
     assert caller.chat(prompt).token_ids == prompt.answer_ids
 
 
-@pytest.mark.stress
 def test_the_smallest_top_k_with_drafts_gives_the_greedy_answer(
     arms: Arms, lane: Lane, pytestconfig: pytest.Config
 ) -> None:
