@@ -170,7 +170,7 @@ def faults(runs: Sequence[Run], beside: Sequence[Packet]) -> str:
         "the CPU's verdict",
         "exercises on the device",
     ]
-    return _table(head, rows) + "\n" + "\n".join(lines) + "\n"
+    return _noted(head, rows, lines)
 
 
 def topologies(runs: Sequence[Run]) -> str:
@@ -193,7 +193,7 @@ def client(path: Path | None, runs: Sequence[Run]) -> str:
         "paced, a wake-up an event",
         "at most, of a token",
     ]
-    return _table(head, rows) + "\n" + "\n".join(lines) + "\n"
+    return _noted(head, rows, lines)
 
 
 def known_deviations(runs: Sequence[Run]) -> str:
@@ -247,6 +247,11 @@ def _wrong(verdict: Verdict) -> Mapping[str, tuple[int, int]]:
 def _plain(text: str) -> str:
     """Labels without the stack, which has a column of its own."""
     return re.sub(r"@[a-z0-9.+-]+", "", text)
+
+
+def _noted(head: Sequence[str], rows: Iterable[Sequence[str]], lines: Sequence[str]) -> str:
+    """A table with remarks below it."""
+    return _table(head, rows) + "\n" + "\n".join(lines) + "\n"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
