@@ -90,7 +90,7 @@ def wait_for_use(packet: Path, within_s: float = 300) -> None:
 def test_an_interrupted_run_leaves_no_process_and_a_readable_packet(
     run: subprocess.Popen[bytes], number: int, in_use: bool, tmp_path: Path
 ) -> None:
-    """Ctrl-C, and `kill -9` of pytest: the warden ends the server; what was written so far is evidence, no verdict."""
+    """Ctrl-C, and `kill -9` of pytest: the supervisor ends the server; what was written is evidence, no verdict."""
     instance = starting_instance(run)
     if in_use:
         wait_for_use(tmp_path / "packet")

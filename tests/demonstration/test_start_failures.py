@@ -57,13 +57,13 @@ def test_a_port_that_is_taken_is_named(arms: Arms, lane: Lane, taken_port: int) 
 
 
 def refused(arms: Arms, lane: Lane, wrapper: Path, script: str) -> tuple[ArmRefused, RowList]:
-    """Start the target arm through a start script that lies; the refusal and the rows that it wrote."""
+    """Start the target arm through a start script that changes something; the refusal and the rows that it wrote."""
     wrapper.write_text(f'#!/bin/sh\n{script}\nexec "$@"\n')
     wrapper.chmod(0o755)
-    lying = lane.model_copy(update={"engine": lane.engine.model_copy(update={"launcher": (str(wrapper),)})})
+    changed = lane.model_copy(update={"engine": lane.engine.model_copy(update={"launcher": (str(wrapper),)})})
     rows = RowList()
     with pytest.raises(ArmRefused) as caught:
-        arms.server(make_arm(lying, "target", replicate=9), evidence=rows)
+        arms.server(make_arm(changed, "target", replicate=9), evidence=rows)
     (arm,) = rows.rows["arm"]
     assert arm["discrepancies"]
     assert not survivors(str(arm["instance"])), "a refused server is stopped"
@@ -73,7 +73,7 @@ def refused(arms: Arms, lane: Lane, wrapper: Path, script: str) -> tuple[ArmRefu
 
 
 def test_a_wrapper_that_overrides_a_variable_is_refused(arms: Arms, lane: Lane, tmp_path: Path) -> None:
-    """The classic lie: a start script sets a variable to its own value; the audit reads the engine's process."""
+    """The classic: a start script sets a variable to its own value; the audit reads the engine's process."""
     refusal, _ = refused(arms, lane, tmp_path / "start.sh", "export VLLM_NO_USAGE_STATS=0")
     assert "environment VLLM_NO_USAGE_STATS" in str(refusal)
 

@@ -18,14 +18,14 @@ def test_what_was_asked_is_what_ran(arm: Arm, arms: Arms) -> None:
     server = arms.server(arm)
     differences = audit(
         server.spec,
-        server.testimonies,
+        server.process_reports,
         package_dir=server.overlay.package_dir,
         version=arm.lane.engine.version,
         environment=server.environment,
     )
     assert not differences, "\n".join(map(str, differences))
-    engines = [t for t in server.testimonies if t.kind == "engine"]
-    assert len(engines) == 1, f"{len(engines)} engine cores testified"
+    engines = [r for r in server.process_reports if r.kind == "engine"]
+    assert len(engines) == 1, f"{len(engines)} engine cores wrote a report"
     assert len(server.spec.expected) >= 8, "the audit has to compare something"
 
 

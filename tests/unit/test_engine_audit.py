@@ -1,4 +1,4 @@
-"""The audit, the classes of start-up failures, and the launch spec, on made testimonies and logs."""
+"""The audit, the classes of start-up failures, and the launch spec, on made process reports and logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def spec() -> LaunchSpec:
     return plan(load_lane("canary-cpu"), role="candidate")
 
 
-def statements(spec: LaunchSpec, **changes: Any) -> list[auditing.Testimony]:
+def statements(spec: LaunchSpec, **changes: Any) -> list[auditing.ProcessReport]:
     """An API server and an engine core that are what was asked for, except for `changes` in the core."""
     config: dict[str, Any] = {}
     for path, value in (dict(spec.expected) | changes.pop("config", {})).items():
@@ -33,12 +33,12 @@ def statements(spec: LaunchSpec, **changes: Any) -> list[auditing.Testimony]:
         "vllm_file": PACKAGE / "__init__.py",
         "version": "0.32.0",
     }
-    core = auditing.Testimony("engine", 2, config=config, **(facts | changes))
-    return [auditing.Testimony("process", 1, facts["vllm_file"], ENVIRONMENT, {}), core]
+    core = auditing.ProcessReport("engine", 2, config=config, **(facts | changes))
+    return [auditing.ProcessReport("process", 1, facts["vllm_file"], ENVIRONMENT, {}), core]
 
 
-def differences(spec: LaunchSpec, testimonies: list[auditing.Testimony]) -> list[str]:
-    found = auditing.audit(spec, testimonies, package_dir=PACKAGE, version="0.32.0", environment=ENVIRONMENT)
+def differences(spec: LaunchSpec, reports: list[auditing.ProcessReport]) -> list[str]:
+    found = auditing.audit(spec, reports, package_dir=PACKAGE, version="0.32.0", environment=ENVIRONMENT)
     return [d.what for d in found]
 
 
@@ -71,7 +71,7 @@ def test_a_flag_that_became_something_else_is_found(spec: LaunchSpec, path: str,
     assert differences(spec, statements(spec, config={path: ran})) == [path]
 
 
-def test_no_testimony_of_the_engine_core_is_no_pass(spec: LaunchSpec) -> None:
+def test_no_process_report_of_the_engine_core_is_no_pass(spec: LaunchSpec) -> None:
     assert differences(spec, statements(spec)[:1]) == ["engine core"]
 
 

@@ -108,7 +108,7 @@ def test_an_attention_backend_is_known_by_its_class_too(backend: str | None, wro
         part, name = path.split(".")
         config.setdefault(part, {})[name] = value
     package = Path("/engine/vllm")
-    core = auditing.Testimony("engine", 1, package / "__init__.py", {}, config, "0.25.1")
+    core = auditing.ProcessReport("engine", 1, package / "__init__.py", {}, config, "0.25.1")
     found = auditing.audit(spec, [core], package_dir=package, version="0.25.1", environment={})
     assert [d.what for d in found] == wrong
     assert len(spec.expected) >= 12

@@ -1,6 +1,6 @@
 """Kills at random moments of a server's life: no orphan, no leased device, no port, no socket, no shared memory.
 
-A stand-in takes the engine's place; everything around it is the product's own: owner (as pytest is), lease, warden,
+A stand-in takes the engine's place; everything around it is the product's own: owner (as pytest is), lease, supervisor,
 launcher, client. Everybody is killed in turn, at moments drawn from a seed that the failure names.
 """
 
@@ -24,7 +24,12 @@ from fixtures.engine.server import StartFailed
 from fixtures.engine.sockets import sweep_sockets
 from tests.unit.standin.launching import MARK, marked, slots, start
 
-VICTIMS = {"owner": "", "warden": "warden.py", "server": "vllm.entrypoints.openai.api_server", "child": "-S"}
+VICTIMS = {
+    "owner": "",
+    "supervisor": "supervisor.py",
+    "server": "vllm.entrypoints.openai.api_server",
+    "child": "-S",
+}
 """Who may be killed, and the word of its command line by which it is found."""
 LATEST_S = 1.0
 """A stand-in is up after about half a second; every other life is ended at a moment before, every other one after."""
@@ -125,7 +130,7 @@ def live_and_be_killed(nursery: multiprocessing.context.ForkServerContext, seed:
 def test_nothing_is_left_after_kills_at_random_moments(
     nursery: multiprocessing.context.ForkServerContext, kills: int, tmp_path: Path
 ) -> None:
-    """Owner, warden, server or its child, before, while and after it is ready."""
+    """Owner, supervisor, server or its child, before, while and after it is ready."""
     ends = Counter(live_and_be_killed(nursery, seed, tmp_path / str(seed)) for seed in range(kills))
     print("\n".join(f"{count:3d}  {end}" for end, count in sorted(ends.items())))
     assert {e.split(",")[0] for e in ends} == set(VICTIMS), ends

@@ -1,4 +1,4 @@
-"""A server's life with a stand-in in the engine's place: what it leaves on the host, lies, crashes, and hangs."""
+"""A server's life with a stand-in in the engine's place: traces on the host, failed audits, crashes, hangs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from fixtures.engine.audit import audit_processes
 from fixtures.engine.health import probe_device
 from fixtures.engine.pool import Lease, Slot
-from fixtures.engine.server import LiesFound, Server, StartFailed, survivors
+from fixtures.engine.server import AuditFailed, Server, StartFailed, survivors
 from fixtures.engine.sockets import PATH_LIMIT, claim_socket_folder, sweep_sockets
 from fixtures.parsing import BadInput
 from tests.unit.standin.launching import HOME, overlay, slots, start
@@ -56,7 +56,7 @@ def test_a_server_that_is_up_leaves_traces_and_one_that_was_stopped_leaves_none(
 def test_a_server_that_was_killed_in_use_is_told_from_one_that_was_stopped(
     lease: Lease, tmp_path: Path
 ) -> None:
-    """Its own process dies; the warden ends the rest."""
+    """Its own process dies; the supervisor ends the rest."""
     server = start(lease, tmp_path / "server")
     (first,) = [int(n.name) for n in (tmp_path / "server" / "notes").iterdir()]
     assert server.is_alive()
@@ -105,7 +105,7 @@ def test_a_server_that_never_gets_ready_is_a_hang_and_gone(lease: Lease, tmp_pat
     assert lease.fds == [], "the slot is free again"
 
 
-def lying(tmp_path: Path, script: str) -> tuple[str, ...]:
+def wrapper_script(tmp_path: Path, script: str) -> tuple[str, ...]:
     """A launcher that does something on its own before it starts what it was told to start."""
     wrapper = tmp_path / "start.sh"
     wrapper.write_text(f'#!/bin/sh\n{script}\nexec "$@"\n')
@@ -126,18 +126,18 @@ export PYTHONPATH={there}:$PYTHONPATH"""
     ],
     ids=["overrides-a-variable", "removes-a-variable", "second-engine-earlier-on-the-path"],
 )
-def test_a_launcher_that_lies_is_found_while_the_server_starts(
+def test_a_launcher_that_changes_what_was_asked_for_is_found_while_the_server_starts(
     lease: Lease, tmp_path: Path, script: str, named: str
 ) -> None:
-    """Long before it would be ready: what a process is, it has testified when it has imported the engine."""
-    launcher = lying(tmp_path, script.format(here=HOME, there=tmp_path / "second"))
-    with pytest.raises(LiesFound, match=named) as caught:
+    """Long before it would be ready: a process writes its report when it has imported the engine."""
+    launcher = wrapper_script(tmp_path, script.format(here=HOME, there=tmp_path / "second"))
+    with pytest.raises(AuditFailed, match=named) as caught:
         start(
             lease,
             tmp_path / "server",
             start_s=60,
             launcher=launcher,
-            witnesses=lambda said, env: audit_processes(
+            check_reports=lambda said, env: audit_processes(
                 said, package_dir=overlay().package_dir, environment=env
             ),
         )
@@ -145,15 +145,17 @@ def test_a_launcher_that_lies_is_found_while_the_server_starts(
     assert not survivors(caught.value.server.instance)
 
 
-def test_a_launcher_that_does_not_lie_is_not_refused(lease: Lease, tmp_path: Path) -> None:
+def test_a_launcher_that_changes_nothing_is_not_refused(lease: Lease, tmp_path: Path) -> None:
     """The quiet side, with a wrapper that changes nothing."""
     server = start(
         lease,
         tmp_path / "server",
-        launcher=lying(tmp_path, "true"),
-        witnesses=lambda said, env: audit_processes(said, package_dir=overlay().package_dir, environment=env),
+        launcher=wrapper_script(tmp_path, "true"),
+        check_reports=lambda said, env: audit_processes(
+            said, package_dir=overlay().package_dir, environment=env
+        ),
     )
-    assert server.testimonies
+    assert server.process_reports
     assert server.stop() == ()
 
 
@@ -174,7 +176,7 @@ def test_sockets_have_room_for_their_names_wherever_temporary_files_are(tmp_path
 
 
 def test_sockets_of_the_dead_are_swept_and_those_of_the_living_are_not() -> None:
-    """A warden that was killed removes nothing: the next server does."""
+    """A supervisor that was killed removes nothing: the next server does."""
     parent = Path("/tmp") / f"draftproof-{os.getuid()}-{os.getpid()}"
     abandoned = claim_socket_folder([parent])
     os.close(abandoned.fd)

@@ -26,10 +26,10 @@ DEAD = StartFailure("engine died", "tensor must be contiguous at last dimension"
 
 
 def server(*pids: tuple[str, int], well: bool = True) -> Any:
-    """Processes by kind, as a server testifies to them, and whether it says that it is well."""
-    testimonies = [audit.Testimony(kind, pid, Path("vllm"), {}, {}) for kind, pid in pids]
+    """Processes by kind, as a server reports them, and whether it says that it is well."""
+    process_reports = [audit.ProcessReport(kind, pid, Path("vllm"), {}, {}) for kind, pid in pids]
     return types.SimpleNamespace(
-        testimonies=testimonies, why_dead=lambda: DEAD, is_well=lambda: well, endpoint=None
+        process_reports=process_reports, why_dead=lambda: DEAD, is_well=lambda: well, endpoint=None
     )
 
 

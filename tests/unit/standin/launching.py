@@ -12,7 +12,7 @@ from fixtures.engine.installed import InstalledEngine
 from fixtures.engine.launch import plan
 from fixtures.engine.overlay import Overlay
 from fixtures.engine.pool import Lease, Pool, Slot
-from fixtures.engine.server import Server, Witnesses, start_server
+from fixtures.engine.server import ReportCheck, Server, start_server
 from fixtures.lanes.lane import load_lane
 
 HOME = Path(__file__).parent
@@ -37,7 +37,7 @@ def start(
     *,
     start_s: float = 0.0,
     launcher: tuple[str, ...] = (),
-    witnesses: Witnesses | None = None,
+    check_reports: ReportCheck | None = None,
     timeout_s: float = 30,
 ) -> Server:
     """Start a stand-in that is ready after `start_s`; notes of its processes go to `folder`/notes."""
@@ -52,7 +52,7 @@ def start(
         folder=folder,
         timeout_s=timeout_s,
         progress=lambda phase, seconds: None,
-        witnesses=witnesses,
+        check_reports=check_reports,
     )
 
 

@@ -1,4 +1,4 @@
-"""The warden: a server never outlives its run, however the run ends. A light stand-in takes the server's place."""
+"""The supervisor: a server never outlives its run, however the run ends. A light stand-in takes the server's place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fixtures.engine.server import INSTANCE_VARIABLE, WARDEN, survivors
+from fixtures.engine.server import INSTANCE_VARIABLE, SUPERVISOR, survivors
 
 TREE = """
 import os, signal, subprocess, sys, time
@@ -39,16 +39,16 @@ time.sleep(60)
 
 
 def start(*, owned: bool) -> tuple[subprocess.Popen[str], int, str]:
-    """A warden with a tree of stubborn processes; its owner, if wanted, is a process of its own that can be killed."""
+    """A supervisor with a tree of stubborn processes; if wanted, its owner is a process that can be killed."""
     instance = uuid.uuid4().hex
     environment = os.environ | {INSTANCE_VARIABLE: instance}
     if owned:
-        command = [sys.executable, "-c", OWNER, str(WARDEN), TREE]
+        command = [sys.executable, "-c", OWNER, str(SUPERVISOR), TREE]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         write = -1
     else:
         read, write = os.pipe()
-        command = [sys.executable, "-P", str(WARDEN), str(read), "0.2", "--", sys.executable, "-c", TREE]
+        command = [sys.executable, "-P", str(SUPERVISOR), str(read), "0.2", "--", sys.executable, "-c", TREE]
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
@@ -72,17 +72,17 @@ def wait_until_gone(instance: str, within_s: float = 20) -> list[psutil.Process]
 
 
 def test_closing_the_pipe_ends_the_whole_tree() -> None:
-    warden, pipe, instance = start(owned=False)
+    supervisor, pipe, instance = start(owned=False)
     assert len(survivors(instance)) >= 3
     os.close(pipe)
-    warden.wait(timeout=20)
+    supervisor.wait(timeout=20)
     assert not wait_until_gone(instance)
 
 
-def test_terminating_the_warden_ends_the_whole_tree() -> None:
-    warden, pipe, instance = start(owned=False)
-    warden.terminate()
-    warden.wait(timeout=20)
+def test_terminating_the_supervisor_ends_the_whole_tree() -> None:
+    supervisor, pipe, instance = start(owned=False)
+    supervisor.terminate()
+    supervisor.wait(timeout=20)
     os.close(pipe)
     assert not wait_until_gone(instance)
 
@@ -95,11 +95,11 @@ def test_kill_9_of_the_owner_leaves_nothing() -> None:
     assert not wait_until_gone(instance)
 
 
-def test_kill_9_of_the_warden_ends_the_servers_first_process() -> None:
-    warden, pipe, instance = start(owned=False)
-    first = psutil.Process(warden.pid).children()[0]
-    warden.kill()
-    warden.wait()
+def test_kill_9_of_the_supervisor_ends_the_servers_first_process() -> None:
+    supervisor, pipe, instance = start(owned=False)
+    first = psutil.Process(supervisor.pid).children()[0]
+    supervisor.kill()
+    supervisor.wait()
     os.close(pipe)
     gone, _ = psutil.wait_procs([first], timeout=10)
     for process in survivors(instance):  # what it had started: found by the mark, as `Server.stop` finds it
@@ -113,16 +113,19 @@ def test_kill_9_of_the_warden_ends_the_servers_first_process() -> None:
 )
 def test_the_exit_code_is_the_servers(command: str, code: int) -> None:
     read, write = os.pipe()
-    warden = [sys.executable, "-P", str(WARDEN), str(read), "1", "--", sys.executable, "-c", command]
-    done = subprocess.run(warden, pass_fds=(read,), check=False, timeout=30)
+    supervisor = [sys.executable, "-P", str(SUPERVISOR), str(read), "1", "--", sys.executable, "-c", command]
+    done = subprocess.run(supervisor, pass_fds=(read,), check=False, timeout=30)
     os.close(read)
     os.close(write)
     assert done.returncode == code
 
 
-def test_the_warden_knows_how_it_is_called() -> None:
+def test_the_supervisor_knows_how_it_is_called() -> None:
     done = subprocess.run(
-        [sys.executable, str(Path(WARDEN)), "0", "1", "nonsense"], capture_output=True, text=True, check=False
+        [sys.executable, str(Path(SUPERVISOR)), "0", "1", "nonsense"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 1
     assert "usage" in done.stderr
