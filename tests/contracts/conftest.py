@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.gdn.pages import kept_pages
+from fixtures.gdn.memory import kept_pages
 
 HERE = Path(__file__).parent
 

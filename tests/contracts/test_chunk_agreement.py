@@ -20,21 +20,21 @@ COMPILED_RANGE = 64
 """Chunk length of the chunked kernels: chunks end on it, one before and one after it."""
 
 
-def needs_prefill(stand, *more, inputs, state):
+def needs_prefill(under_test, *more, inputs, state):
     """Prefill in these dtypes. A chunked kernel computes on half-precision tiles and takes no fp32 inputs."""
-    stand.needs(Operation.PREFILL, *more, input_dtype=inputs, state=state)
-    if inputs is FP32 and stand.subject.capabilities.chunk_roundings:
-        pytest.skip(f"not offered: {stand.subject.name} has no fp32 inputs in its chunked prefill")
+    under_test.needs(Operation.PREFILL, *more, input_dtype=inputs, state=state)
+    if inputs is FP32 and under_test.subject.capabilities.chunk_roundings:
+        pytest.skip(f"not offered: {under_test.subject.name} has no fp32 inputs in its chunked prefill")
 
 
-def bound_of(stand, path, tokens, shape, inputs, state, chunked):
+def bound_of(under_test, path, tokens, shape, inputs, state, chunked):
     """The decode bound; for a chunked kernel also its rounded intermediates.
 
     A chunked kernel keeps normalised q and k, beta, w, u and the corrected values in the input dtype: each is a
     relative error of one unit roundoff in what a token reads or writes, and the triangular solve can pass
     an error on once more.
     """
-    capabilities = stand.subject.capabilities
+    capabilities = under_test.subject.capabilities
     u = oracle.roundoff(inputs)
     roundings = capabilities.chunk_roundings if chunked else 0
     return oracle.error_bound(
@@ -47,22 +47,22 @@ def bound_of(stand, path, tokens, shape, inputs, state, chunked):
     )
 
 
-def chunked_case(stand, shape, state, cuts):
-    g = stand.generator
+def chunked_case(under_test, shape, state, cuts):
+    g = under_test.generator
     total = sum(cuts)
-    tokens = cases.make_tokens(g, shape, total, BF16, stand.device)
-    heads = cases.make_heads(g, shape, BF16, stand.device)
-    pool = cases.make_pool(g, shape, 5, state, stand.device, stand.layout)
-    before, slot = pool.clone(), torch.tensor([3], dtype=torch.int32, device=stand.device)
-    zero = torch.zeros_like(stand.vk(pool[3:4]), dtype=torch.float64)
+    tokens = cases.make_tokens(g, shape, total, BF16, under_test.device)
+    heads = cases.make_heads(g, shape, BF16, under_test.device)
+    pool = cases.make_pool(g, shape, 5, state, under_test.device, under_test.layout)
+    before, slot = pool.clone(), torch.tensor([3], dtype=torch.int32, device=under_test.device)
+    zero = torch.zeros_like(under_test.vk(pool[3:4]), dtype=torch.float64)
     path = oracle.trajectory(tokens, heads, zero)
-    bound = bound_of(stand, path, tokens, shape, BF16, state, chunked=True)
+    bound = bound_of(under_test, path, tokens, shape, BF16, state, chunked=True)
     first = 0
     for chunk in cuts:
         rows = slice(first, first + chunk)
-        has_initial = torch.tensor([first > 0], device=stand.device)
-        out = stand.subject.prefill(
-            tokens.take(rows), heads, pool, slot, cases.starts_of([chunk], stand.device), has_initial
+        has_initial = torch.tensor([first > 0], device=under_test.device)
+        out = under_test.subject.prefill(
+            tokens.take(rows), heads, pool, slot, cases.starts_of([chunk], under_test.device), has_initial
         )
         require_within(
             f"outputs {first}..",
@@ -74,7 +74,7 @@ def chunked_case(stand, shape, state, cuts):
         first += chunk
         require_within(
             f"state after {first} tokens",
-            stand.vk(pool[3]),
+            under_test.vk(pool[3]),
             path.after(first)[0],
             bound.states[0, first - 1].unsqueeze(-1),
             AXES,
@@ -87,95 +87,95 @@ def chunked_case(stand, shape, state, cuts):
 @pytest.mark.parametrize(
     "cuts", [[7], [3, 4], [63, 2], [64, 1], [65], [1, 64, 5]], ids=lambda c: "+".join(map(str, c))
 )
-def test_chunks_end_in_the_same_state(stand, state, cuts):
+def test_chunks_end_in_the_same_state(under_test, state, cuts):
     """Chunked prefill against the float64 truth at every boundary, also where a chunk ends on the compiled range."""
-    stand.needs(Operation.PREFILL, input_dtype=BF16, state=state)
-    chunked_case(stand, stand.shape(), state, cuts)
+    under_test.needs(Operation.PREFILL, input_dtype=BF16, state=state)
+    chunked_case(under_test, under_test.shape(), state, cuts)
 
 
 @pytest.mark.parametrize("cuts", [[5, 4], [64, 2]], ids=lambda c: "+".join(map(str, c)))
-def test_chunks_end_in_the_same_state_at_qwen_shape(stand, cuts):
+def test_chunks_end_in_the_same_state_at_qwen_shape(under_test, cuts):
     """Qwen3.6-27B's GDN layer: 16 key heads, 48 value heads, dim 128, fp32 state."""
-    stand.needs(Operation.PREFILL, input_dtype=BF16, state=torch.float32)
-    chunked_case(stand, stand.shape(16, 48, 128), torch.float32, cuts)
+    under_test.needs(Operation.PREFILL, input_dtype=BF16, state=torch.float32)
+    chunked_case(under_test, under_test.shape(16, 48, 128), torch.float32, cuts)
 
 
 @INPUT
 @STATE
-def test_prefill_goes_on_from_the_initial_state(stand, inputs, state):
+def test_prefill_goes_on_from_the_initial_state(under_test, inputs, state):
     """With `has_initial` the slot's state counts; without it, what a former owner left there does not."""
-    needs_prefill(stand, inputs=inputs, state=state)
-    g, shape, length = stand.generator, stand.shape(), 5
-    tokens = cases.make_tokens(g, shape, 2 * length, inputs, stand.device)
-    heads = cases.make_heads(g, shape, inputs, stand.device)
-    pool = cases.make_pool(g, shape, 6, state, stand.device, stand.layout)
-    initial = stand.vk(pool[[4, 2]]).double().clone()
+    needs_prefill(under_test, inputs=inputs, state=state)
+    g, shape, length = under_test.generator, under_test.shape(), 5
+    tokens = cases.make_tokens(g, shape, 2 * length, inputs, under_test.device)
+    heads = cases.make_heads(g, shape, inputs, under_test.device)
+    pool = cases.make_pool(g, shape, 6, state, under_test.device, under_test.layout)
+    initial = under_test.vk(pool[[4, 2]]).double().clone()
     initial[1] = 0
     path = oracle.trajectory(tokens, heads, initial)
-    bound = bound_of(stand, path, tokens, shape, inputs, state, chunked=True)
-    stand.subject.prefill(
+    bound = bound_of(under_test, path, tokens, shape, inputs, state, chunked=True)
+    under_test.subject.prefill(
         tokens,
         heads,
         pool,
-        torch.tensor([4, 2], dtype=torch.int32, device=stand.device),
-        cases.starts_of([length, length], stand.device),
-        torch.tensor([True, False], device=stand.device),
+        torch.tensor([4, 2], dtype=torch.int32, device=under_test.device),
+        cases.starts_of([length, length], under_test.device),
+        torch.tensor([True, False], device=under_test.device),
     )
     require_within(
         "final states",
-        stand.vk(pool[[4, 2]]),
+        under_test.vk(pool[[4, 2]]),
         path.after(length),
         bound.states[:, -1].unsqueeze(-1),
         ("request", *AXES),
     )
 
 
-def routes_case(stand, inputs, state, cuts):
+def routes_case(under_test, inputs, state, cuts):
     """The same tokens by decode, by packed verifies of four rows and by chunks, compared where a chunk ends."""
-    g, shape, total = stand.generator, stand.shape(), sum(cuts)
-    tokens = cases.make_tokens(g, shape, total, inputs, stand.device)
-    heads = cases.make_heads(g, shape, inputs, stand.device)
-    pool = cases.make_pool(g, shape, 8, state, stand.device, stand.layout)
-    path = oracle.trajectory(tokens, heads, stand.vk(pool[1:2]))
-    serial = decode_rows(stand.subject, tokens, heads, pool, [1], [total]).states[0]
+    g, shape, total = under_test.generator, under_test.shape(), sum(cuts)
+    tokens = cases.make_tokens(g, shape, total, inputs, under_test.device)
+    heads = cases.make_heads(g, shape, inputs, under_test.device)
+    pool = cases.make_pool(g, shape, 8, state, under_test.device, under_test.layout)
+    path = oracle.trajectory(tokens, heads, under_test.vk(pool[1:2]))
+    serial = decode_rows(under_test.subject, tokens, heads, pool, [1], [total]).states[0]
     packed, whole, first = pool.clone(), pool.clone(), 0
-    slot = torch.tensor([1], dtype=torch.int32, device=stand.device)
+    slot = torch.tensor([1], dtype=torch.int32, device=under_test.device)
     for chunk in cuts:
         for begin in range(first, first + chunk, 4):
-            stand.subject.verify(
+            under_test.subject.verify(
                 tokens.take(slice(begin, begin + 4)),
                 heads,
                 packed,
-                torch.tensor([[1, 2, 3, 4]], dtype=torch.int32, device=stand.device),
-                torch.tensor([4 if begin else 1], dtype=torch.int32, device=stand.device),
-                cases.starts_of([4], stand.device),
+                torch.tensor([[1, 2, 3, 4]], dtype=torch.int32, device=under_test.device),
+                torch.tensor([4 if begin else 1], dtype=torch.int32, device=under_test.device),
+                cases.starts_of([4], under_test.device),
             )
-        stand.subject.prefill(
+        under_test.subject.prefill(
             tokens.take(slice(first, first + chunk)),
             heads,
             whole,
             slot,
-            cases.starts_of([chunk], stand.device),
-            torch.tensor([True], device=stand.device),
+            cases.starts_of([chunk], under_test.device),
+            torch.tensor([True], device=under_test.device),
         )
         first += chunk
         for name, value in (("decode", serial[first - 1]), ("packed", packed[4]), ("prefill", whole[1])):
-            bound = bound_of(stand, path, tokens, shape, inputs, state, chunked=name == "prefill")
+            bound = bound_of(under_test, path, tokens, shape, inputs, state, chunked=name == "prefill")
             limit = bound.states[0, first - 1].unsqueeze(-1)
             what = f"state after {first} tokens by {name}"
-            require_within(what, stand.vk(value), path.after(first)[0], limit, AXES)
+            require_within(what, under_test.vk(value), path.after(first)[0], limit, AXES)
 
 
 @INPUT
 @STATE
-def test_decode_packed_verify_and_prefill_agree_at_every_boundary(stand, inputs, state):
+def test_decode_packed_verify_and_prefill_agree_at_every_boundary(under_test, inputs, state):
     """One truth, three ways: at each chunk boundary all of them within their bound of it."""
-    needs_prefill(stand, Operation.DECODE, Operation.VERIFY, inputs=inputs, state=state)
-    routes_case(stand, inputs, state, [4, 4, 4])
+    needs_prefill(under_test, Operation.DECODE, Operation.VERIFY, inputs=inputs, state=state)
+    routes_case(under_test, inputs, state, [4, 4, 4])
 
 
 @STATE
-def test_the_routes_agree_across_the_compiled_range(stand, state):
+def test_the_routes_agree_across_the_compiled_range(under_test, state):
     """A boundary on the chunk length of the chunked kernels, and one behind it."""
-    needs_prefill(stand, Operation.DECODE, Operation.VERIFY, inputs=BF16, state=state)
-    routes_case(stand, BF16, state, [COMPILED_RANGE, 4])
+    needs_prefill(under_test, Operation.DECODE, Operation.VERIFY, inputs=BF16, state=state)
+    routes_case(under_test, BF16, state, [COMPILED_RANGE, 4])

@@ -53,16 +53,16 @@ def measured(request):
         write_atomically(TABLE, page(rows))
 
 
-def best_s(stand, action) -> float:
+def best_s(under_test, action) -> float:
     """Seconds of one call: the best of as many as fit into the budget. CPU time of this thread on the CPU."""
-    on_cpu = stand.device.type == "cpu"
+    on_cpu = under_test.device.type == "cpu"
     now = time.thread_time if on_cpu else time.perf_counter
 
     def once() -> float:
         start = now()
         action()
         if not on_cpu:
-            torch.get_device_module(stand.device).synchronize()
+            torch.get_device_module(under_test.device).synchronize()
         return now() - start
 
     once()
@@ -72,10 +72,10 @@ def best_s(stand, action) -> float:
     return best
 
 
-def report(stand, family, layer, act, truth, measured, record_property):
-    subject_s, oracle_s = best_s(stand, act), best_s(stand, truth)
+def report(under_test, family, layer, act, truth, measured, record_property):
+    subject_s, oracle_s = best_s(under_test, act), best_s(under_test, truth)
     numbers = {
-        "subject": stand.subject.name,
+        "subject": under_test.subject.name,
         "family": family,
         "layer": layer,
         "cases_per_s": round(1 / (subject_s + oracle_s), 1),
@@ -89,79 +89,79 @@ def report(stand, family, layer, act, truth, measured, record_property):
     require_number("both were measured", int(subject_s > 0 and oracle_s > 0), 1)
 
 
-def ragged(stand, rows, requests=3):
+def ragged(under_test, rows, requests=3):
     """Starts, counts of one and initial flags of three requests of equal length."""
     return (
-        cases.starts_of([rows] * requests, stand.device),
-        torch.ones(requests, dtype=torch.int32, device=stand.device),
-        torch.ones(requests, dtype=torch.bool, device=stand.device),
+        cases.starts_of([rows] * requests, under_test.device),
+        torch.ones(requests, dtype=torch.int32, device=under_test.device),
+        torch.ones(requests, dtype=torch.bool, device=under_test.device),
     )
 
 
 @pytest.mark.bench_contracts
 @pytest.mark.parametrize("family", RECURRENT)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_recurrence(stand, family, layer, measured, record_property):
+def test_recurrence(under_test, family, layer, measured, record_property):
     operation, rows = RECURRENT[family]
-    stand.needs(operation, input_dtype=BF16, state=FP32)
-    g, shape, n = stand.generator, stand.shape(*LAYERS[layer]), 3
-    tokens = cases.make_tokens(g, shape, n * rows, BF16, stand.device)
-    weights = cases.make_heads(g, shape, BF16, stand.device)
-    pool = cases.make_pool(g, shape, 2 + n * rows, FP32, stand.device, stand.layout)
-    table = cases.make_slots(g, 2 + n * rows, n, rows, stand.device)
+    under_test.needs(operation, input_dtype=BF16, state=FP32)
+    g, shape, n = under_test.generator, under_test.shape(*LAYERS[layer]), 3
+    tokens = cases.make_tokens(g, shape, n * rows, BF16, under_test.device)
+    weights = cases.make_heads(g, shape, BF16, under_test.device)
+    pool = cases.make_pool(g, shape, 2 + n * rows, FP32, under_test.device, under_test.layout)
+    table = cases.make_slots(g, 2 + n * rows, n, rows, under_test.device)
     column0 = table[:, 0].contiguous()
-    starts, ones, old = ragged(stand, rows)
+    starts, ones, old = ragged(under_test, rows)
     actions = {
-        "decode": lambda: stand.subject.decode(tokens, weights, pool, column0),
-        "packed": lambda: stand.subject.verify(tokens, weights, pool, table, ones, starts),
-        "prefill": lambda: stand.subject.prefill(tokens, weights, pool, column0, starts, old),
+        "decode": lambda: under_test.subject.decode(tokens, weights, pool, column0),
+        "packed": lambda: under_test.subject.verify(tokens, weights, pool, table, ones, starts),
+        "prefill": lambda: under_test.subject.prefill(tokens, weights, pool, column0, starts, old),
     }
-    states = stand.vk(pool[column0.long()]).clone()
+    states = under_test.vk(pool[column0.long()]).clone()
 
     def truth():
         path = oracle.trajectory(tokens, weights, states)
         # What a contract reads: every published state of a verify, the last one of anything else.
         return path.states if family == "packed" else path.after(rows)
 
-    report(stand, family, layer, actions[family], truth, measured, record_property)
+    report(under_test, family, layer, actions[family], truth, measured, record_property)
 
 
 @pytest.mark.bench_contracts
 @pytest.mark.parametrize("family", CONVOLUTIONS)
 @pytest.mark.parametrize("layer", LAYERS)
-def test_convolution(stand, family, layer, measured, record_property):
+def test_convolution(under_test, family, layer, measured, record_property):
     operation, rows = CONVOLUTIONS[family]
-    stand.needs(operation, input_dtype=BF16)
-    g, shape, n = stand.generator, stand.shape(*LAYERS[layer]), 3
-    conv = cases.make_conv(g, shape, BF16, stand.device)
-    pool = cases.make_window_pool(g, shape, 8, 3, BF16, stand.device, stand.channels_last)
-    x = cases.random_tensor(g, n * rows, shape.conv_dim, dtype=BF16, device=stand.device)
-    slots = cases.make_slots(g, 8, n, 1, stand.device).flatten()
-    starts, ones, old = ragged(stand, rows)
+    under_test.needs(operation, input_dtype=BF16)
+    g, shape, n = under_test.generator, under_test.shape(*LAYERS[layer]), 3
+    conv = cases.make_conv(g, shape, BF16, under_test.device)
+    pool = cases.make_window_pool(g, shape, 8, 3, BF16, under_test.device, under_test.channels_last)
+    x = cases.random_tensor(g, n * rows, shape.conv_dim, dtype=BF16, device=under_test.device)
+    slots = cases.make_slots(g, 8, n, 1, under_test.device).flatten()
+    starts, ones, old = ragged(under_test, rows)
     actions = {
-        "conv decode": lambda: stand.subject.conv_decode(x, conv, pool, slots),
-        "conv packed": lambda: stand.subject.conv_verify(x, conv, pool, slots, ones, starts),
-        "conv prefill": lambda: stand.subject.conv_prefill(x, conv, pool, slots, starts, old),
+        "conv decode": lambda: under_test.subject.conv_decode(x, conv, pool, slots),
+        "conv packed": lambda: under_test.subject.conv_verify(x, conv, pool, slots, ones, starts),
+        "conv prefill": lambda: under_test.subject.conv_prefill(x, conv, pool, slots, starts, old),
     }
     history = pool[slots[0].long(), :, : shape.conv_width - 1].clone()
 
     def truth():
         return [oracle.convolve(part, history, conv.weight, conv.bias) for part in x.split(rows)]
 
-    report(stand, family, layer, actions[family], truth, measured, record_property)
+    report(under_test, family, layer, actions[family], truth, measured, record_property)
 
 
 @pytest.mark.bench_contracts
-def test_gating(stand, measured, record_property):
-    stand.needs(Operation.GATING, input_dtype=BF16)
-    g, shape = stand.generator, stand.shape(*LAYERS["small"])
-    tokens = cases.make_tokens(g, shape, 33, BF16, stand.device)
-    weights = cases.make_heads(g, shape, BF16, stand.device)
+def test_gating(under_test, measured, record_property):
+    under_test.needs(Operation.GATING, input_dtype=BF16)
+    g, shape = under_test.generator, under_test.shape(*LAYERS["small"])
+    tokens = cases.make_tokens(g, shape, 33, BF16, under_test.device)
+    weights = cases.make_heads(g, shape, BF16, under_test.device)
     report(
-        stand,
+        under_test,
         "gating",
         "small",
-        lambda: stand.subject.gating(tokens.a, tokens.b, weights),
+        lambda: under_test.subject.gating(tokens.a, tokens.b, weights),
         lambda: oracle.decay_and_strength(tokens.a, tokens.b, weights),
         measured,
         record_property,
@@ -170,31 +170,31 @@ def test_gating(stand, measured, record_property):
 
 @pytest.mark.bench_contracts
 @pytest.mark.parametrize("family", ["commit_pending", "copy_slots", "fork_commit"])
-def test_transaction(stand, family, measured, record_property):
-    stand.needs(Operation(family))
-    shape = stand.shape()
+def test_transaction(under_test, family, measured, record_property):
+    under_test.needs(Operation(family))
+    shape = under_test.shape()
     ring = cases.make_ring(
-        stand.generator, shape, 9, cache_len=8, spec_len=4, dtype=BF16, device=stand.device, spare=1
+        under_test.generator, shape, 9, cache_len=8, spec_len=4, dtype=BF16, device=under_test.device, spare=1
     )
     source, destination, counts = [1, 2, 3, 0], [5, 6, 7, 8], [1, 2, 3, 1]
-    long = {"dtype": torch.int64, "device": stand.device}
+    long = {"dtype": torch.int64, "device": under_test.device}
     src, dst = torch.tensor(source, **long), torch.tensor(destination, **long)
-    accepted = torch.tensor(counts, dtype=torch.int32, device=stand.device)
+    accepted = torch.tensor(counts, dtype=torch.int32, device=under_test.device)
     actions = {
         "commit_pending": (
-            lambda: (ring.pending.fill_(1), stand.subject.commit_pending(ring, accepted, dst)),
+            lambda: (ring.pending.fill_(1), under_test.subject.commit_pending(ring, accepted, dst)),
             lambda: (ring.pending.fill_(1), transaction.commit_pending(ring, counts, destination)),
         ),
         "copy_slots": (
-            lambda: stand.subject.copy_slots(ring, src, dst),
+            lambda: under_test.subject.copy_slots(ring, src, dst),
             lambda: transaction.copy_slots(ring, source, destination),
         ),
         "fork_commit": (
-            lambda: (ring.pending.fill_(1), stand.subject.fork_commit(ring, src, dst, accepted)),
+            lambda: (ring.pending.fill_(1), under_test.subject.fork_commit(ring, src, dst, accepted)),
             lambda: (ring.pending.fill_(1), transaction.fork_commit(ring, source, destination, counts)),
         ),
     }
-    report(stand, family, "small", *actions[family], measured, record_property)
+    report(under_test, family, "small", *actions[family], measured, record_property)
 
 
 @pytest.mark.bench_contracts

@@ -26,23 +26,23 @@ def bound(x, history, conv):
     return 3 * 1.1 * oracle.roundoff(x.dtype) * size + 16 * oracle.FP32_ROUNDOFF * size + 1e-7
 
 
-def arrange(stand, inputs, rows, spare, slots=8, shape=None):
-    g, shape = stand.generator, shape or stand.shape()
-    conv = cases.make_conv(g, shape, inputs, stand.device)
-    pool = cases.make_window_pool(g, shape, slots, spare, inputs, stand.device, stand.channels_last)
-    x = cases.random_tensor(g, rows, shape.conv_dim, dtype=inputs, device=stand.device)
+def arrange(under_test, inputs, rows, spare, slots=8, shape=None):
+    g, shape = under_test.generator, shape or under_test.shape()
+    conv = cases.make_conv(g, shape, inputs, under_test.device)
+    pool = cases.make_window_pool(g, shape, slots, spare, inputs, under_test.device, under_test.channels_last)
+    x = cases.random_tensor(g, rows, shape.conv_dim, dtype=inputs, device=under_test.device)
     return conv, pool, x
 
 
-def decode_case(stand, inputs, spare, shape=None):
-    conv, pool, x = arrange(stand, inputs, 3, spare, shape=shape)
-    slots = cases.make_slots(stand.generator, 8, 3, 1, stand.device).flatten()
+def decode_case(under_test, inputs, spare, shape=None):
+    conv, pool, x = arrange(under_test, inputs, 3, spare, shape=shape)
+    slots = cases.make_slots(under_test.generator, 8, 3, 1, under_test.device).flatten()
     before, history = pool.clone(), conv.weight.shape[1] - 1
     expected = pool.clone()
     for r, slot in enumerate(slots.tolist()):
         expected[slot, :, :history] = torch.cat([before[slot, :, 1:history], x[r].unsqueeze(1)], dim=1)
 
-    out = stand.subject.conv_decode(x, conv, pool, slots)
+    out = under_test.subject.conv_decode(x, conv, pool, slots)
 
     require_equal("windows", pool, expected, WINDOW_AXES)
     for r, slot in enumerate(slots.tolist()):
@@ -55,23 +55,25 @@ def decode_case(stand, inputs, spare, shape=None):
 
 @INPUT
 @pytest.mark.parametrize("spare", [0, 3])
-def test_decode_convolves_and_shifts_the_window(stand, inputs, spare):
+def test_decode_convolves_and_shifts_the_window(under_test, inputs, spare):
     """One input per request; a spare tail behind the window stays."""
-    stand.needs(Operation.CONV_DECODE, input_dtype=inputs)
-    decode_case(stand, inputs, spare)
+    under_test.needs(Operation.CONV_DECODE, input_dtype=inputs)
+    decode_case(under_test, inputs, spare)
 
 
-def packed_case(stand, inputs, lengths, shape=None):
-    conv, pool, x = arrange(stand, inputs, sum(lengths), 3, shape=shape)
-    slots = cases.make_slots(stand.generator, 8, 3, 1, stand.device).flatten()
+def packed_case(under_test, inputs, lengths, shape=None):
+    conv, pool, x = arrange(under_test, inputs, sum(lengths), 3, shape=shape)
+    slots = cases.make_slots(under_test.generator, 8, 3, 1, under_test.device).flatten()
     accepted, before, history = [1, 3, 4], pool.clone(), conv.weight.shape[1] - 1
 
     with must_run("a packed call"):
-        counts = torch.tensor(accepted, dtype=torch.int32, device=stand.device)
-        out = stand.subject.conv_verify(x, conv, pool, slots, counts, cases.starts_of(lengths, stand.device))
+        counts = torch.tensor(accepted, dtype=torch.int32, device=under_test.device)
+        out = under_test.subject.conv_verify(
+            x, conv, pool, slots, counts, cases.starts_of(lengths, under_test.device)
+        )
 
     first = 0
-    others = torch.ones(8, dtype=torch.bool, device=stand.device)
+    others = torch.ones(8, dtype=torch.bool, device=under_test.device)
     for r, slot in enumerate(slots.tolist()):
         rows = x[first : first + lengths[r]]
         old = before[slot, :, accepted[r] - 1 : accepted[r] - 1 + history]
@@ -98,20 +100,20 @@ def packed_case(stand, inputs, lengths, shape=None):
 
 @INPUT
 @pytest.mark.parametrize("lengths", [[4, 4, 4], [2, 4, 1]], ids=lambda v: "".join(map(str, v)))
-def test_packed_rows_convolve_over_the_accepted_history(stand, inputs, lengths):
+def test_packed_rows_convolve_over_the_accepted_history(under_test, inputs, lengths):
     """The wide rolling window: history from the accepted offset, then the new inputs, each slot its own."""
-    stand.needs(Operation.CONV_VERIFY, input_dtype=inputs)
-    packed_case(stand, inputs, lengths)
+    under_test.needs(Operation.CONV_VERIFY, input_dtype=inputs)
+    packed_case(under_test, inputs, lengths)
 
 
 @INPUT
 @pytest.mark.parametrize("counts", [[1, 1], [4, 2]], ids=lambda c: "".join(map(str, c)))
-def test_a_window_per_column_keeps_its_spare_tail(stand, inputs, counts):
+def test_a_window_per_column_keeps_its_spare_tail(under_test, inputs, counts):
     """Wide cache with a window per column: row j's window to column j, the poisoned tail stays, all slots compared."""
-    stand.needs(Operation.CONV_VERIFY_COLUMNS, input_dtype=inputs)
+    under_test.needs(Operation.CONV_VERIFY_COLUMNS, input_dtype=inputs)
     lengths = [4, 3]
-    conv, pool, x = arrange(stand, inputs, 7, 3, slots=12)
-    table = cases.make_slots(stand.generator, 12, 2, 4, stand.device)
+    conv, pool, x = arrange(under_test, inputs, 7, 3, slots=12)
+    table = cases.make_slots(under_test.generator, 12, 2, 4, under_test.device)
     expected, history, first = pool.clone(), conv.weight.shape[1] - 1, 0
     truths = []
     for r, length in enumerate(lengths):
@@ -123,9 +125,9 @@ def test_a_window_per_column_keeps_its_spare_tail(stand, inputs, counts):
             expected[int(table[r, j]), :, :history] = stream[:, j + 1 : j + 1 + history]
         first += length
 
-    accepted = torch.tensor(counts, dtype=torch.int32, device=stand.device)
-    out = stand.subject.conv_verify_columns(
-        x, conv, pool, table, accepted, cases.starts_of(lengths, stand.device)
+    accepted = torch.tensor(counts, dtype=torch.int32, device=under_test.device)
+    out = under_test.subject.conv_verify_columns(
+        x, conv, pool, table, accepted, cases.starts_of(lengths, under_test.device)
     )
 
     require_equal("windows", pool, expected, WINDOW_AXES)
@@ -133,19 +135,19 @@ def test_a_window_per_column_keeps_its_spare_tail(stand, inputs, counts):
     require_within("outputs", out, truth, limit, OUT_AXES)
 
 
-def test_null_rows_convolve_nothing(stand):
+def test_null_rows_convolve_nothing(under_test):
     """Padding rows point at the null slot: its window stays."""
-    stand.needs(Operation.CONV_DECODE, input_dtype=torch.bfloat16)
-    conv, pool, x = arrange(stand, torch.bfloat16, 2, 0)
+    under_test.needs(Operation.CONV_DECODE, input_dtype=torch.bfloat16)
+    conv, pool, x = arrange(under_test, torch.bfloat16, 2, 0)
     before = pool.clone()
-    stand.subject.conv_decode(x, conv, pool, torch.zeros(2, dtype=torch.int32, device=stand.device))
+    under_test.subject.conv_decode(x, conv, pool, torch.zeros(2, dtype=torch.int32, device=under_test.device))
     require_equal("windows", pool, before, WINDOW_AXES)
 
 
-def prefill_case(stand, inputs, lengths, has_initial, spare=0, shape=None):
+def prefill_case(under_test, inputs, lengths, has_initial, spare=0, shape=None):
     """One ragged call on poisoned slots: outputs, the windows of all slots, spare tails included."""
-    conv, pool, x = arrange(stand, inputs, sum(lengths), spare, shape=shape)
-    slots = cases.make_slots(stand.generator, 8, len(lengths), 1, stand.device).flatten()
+    conv, pool, x = arrange(under_test, inputs, sum(lengths), spare, shape=shape)
+    slots = cases.make_slots(under_test.generator, 8, len(lengths), 1, under_test.device).flatten()
     expected, history, first = pool.clone(), conv.weight.shape[1] - 1, 0
     truths = []
     for slot, length, goes_on in zip(slots.tolist(), lengths, has_initial, strict=True):
@@ -155,13 +157,13 @@ def prefill_case(stand, inputs, lengths, has_initial, spare=0, shape=None):
         truths.append((oracle.convolve(rows, old, conv.weight, conv.bias), bound(rows, old, conv)))
         expected[slot, :, :history] = torch.cat([old, rows.T], dim=1)[:, -history:]
 
-    out = stand.subject.conv_prefill(
+    out = under_test.subject.conv_prefill(
         x,
         conv,
         pool,
         slots,
-        cases.starts_of(lengths, stand.device),
-        torch.tensor(has_initial, device=stand.device),
+        cases.starts_of(lengths, under_test.device),
+        torch.tensor(has_initial, device=under_test.device),
     )
 
     owners = {slot: f"request {r}" for r, slot in enumerate(slots.tolist())}
@@ -172,32 +174,32 @@ def prefill_case(stand, inputs, lengths, has_initial, spare=0, shape=None):
 
 @INPUT
 @pytest.mark.parametrize("spare", [0, 3])
-def test_prefill_convolves_from_the_initial_window(stand, inputs, spare):
+def test_prefill_convolves_from_the_initial_window(under_test, inputs, spare):
     """Chunks longer and shorter than the window, fresh and going on; what a former owner left is not read."""
-    stand.needs(Operation.CONV_PREFILL, input_dtype=inputs)
-    prefill_case(stand, inputs, [9, 1, 2, 1, 5], [True, True, False, False, False], spare)
+    under_test.needs(Operation.CONV_PREFILL, input_dtype=inputs)
+    prefill_case(under_test, inputs, [9, 1, 2, 1, 5], [True, True, False, False, False], spare)
 
 
 @pytest.mark.parametrize(
     "cuts", [[1, 8], [3, 6], [2, 1, 6], [8, 1], [64, 3]], ids=lambda c: "+".join(map(str, c))
 )
-def test_a_prompt_in_chunks_convolves_as_one(stand, cuts):
+def test_a_prompt_in_chunks_convolves_as_one(under_test, cuts):
     """Wherever a prompt is cut: every output as if it were whole, the last inputs in the window at each boundary."""
-    stand.needs(Operation.CONV_PREFILL, input_dtype=torch.bfloat16)
-    conv, pool, x = arrange(stand, torch.bfloat16, sum(cuts), 3)
+    under_test.needs(Operation.CONV_PREFILL, input_dtype=torch.bfloat16)
+    conv, pool, x = arrange(under_test, torch.bfloat16, sum(cuts), 3)
     history, slot, before = conv.weight.shape[1] - 1, 5, pool.clone()
     fresh = torch.zeros_like(pool[slot, :, :history])
     truth, limit = oracle.convolve(x, fresh, conv.weight, conv.bias), bound(x, fresh, conv)
     stream, first = torch.cat([fresh, x.T], dim=1), 0
     for length in cuts:
         rows = slice(first, first + length)
-        out = stand.subject.conv_prefill(
+        out = under_test.subject.conv_prefill(
             x[rows].contiguous(),
             conv,
             pool,
-            torch.tensor([slot], dtype=torch.int32, device=stand.device),
-            cases.starts_of([length], stand.device),
-            torch.tensor([first > 0], device=stand.device),
+            torch.tensor([slot], dtype=torch.int32, device=under_test.device),
+            cases.starts_of([length], under_test.device),
+            torch.tensor([first > 0], device=under_test.device),
         )
         first += length
         require_within(f"outputs up to {first}", out, truth[rows], limit[rows], OUT_AXES)
@@ -208,18 +210,18 @@ def test_a_prompt_in_chunks_convolves_as_one(stand, cuts):
 
 
 @pytest.mark.parametrize("route", ["decode", "packed", "prefill"])
-def test_the_convolution_holds_at_qwen_shape(stand, route):
+def test_the_convolution_holds_at_qwen_shape(under_test, route):
     """The 10,240 channels of Qwen3.6-27B's GDN layer."""
     operations = {
         "decode": Operation.CONV_DECODE,
         "packed": Operation.CONV_VERIFY,
         "prefill": Operation.CONV_PREFILL,
     }
-    stand.needs(operations[route], input_dtype=torch.bfloat16)
-    shape = stand.shape(16, 48, 128)
+    under_test.needs(operations[route], input_dtype=torch.bfloat16)
+    shape = under_test.shape(16, 48, 128)
     if route == "decode":
-        decode_case(stand, torch.bfloat16, 3, shape)
+        decode_case(under_test, torch.bfloat16, 3, shape)
     elif route == "packed":
-        packed_case(stand, torch.bfloat16, [4, 4, 4], shape)
+        packed_case(under_test, torch.bfloat16, [4, 4, 4], shape)
     else:
-        prefill_case(stand, torch.bfloat16, [9, 2, 17], [True, True, False], 3, shape)
+        prefill_case(under_test, torch.bfloat16, [9, 2, 17], [True, True, False], 3, shape)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.gdn.mutants import load_faults
+from fixtures.gdn.mutants import load_mutants
 from fixtures.gdn.mutants.matrix import detect, require_killed, require_quiet
 
 ROOT = Path(__file__).parents[2]
@@ -20,18 +20,18 @@ TABLE = ROOT / "docs" / "detection-contracts.md"
 def outcomes(tmp_path_factory):
     """Outcome of every contract on every mutant and on the sound subject: {fault: {family: (failed, passed)}}."""
     report = tmp_path_factory.mktemp("faults") / "outcomes.jsonl"
-    # Another room has faults of its own. The slowest cases are left out: what they see, smaller ones see too.
+    # The layers have faults of their own. The slowest cases are left out: what they see, smaller ones see too.
     extra = ["--ignore=tests/contracts/layers", "-k", "not qwen and not 512"]
     # Two minutes on two idle cores; the limit is for a child that hangs, not for a machine that is busy.
-    return detect("tests/contracts", load_faults(), report, TABLE, extra=extra, timeout_s=2400)
+    return detect("tests/contracts", load_mutants(), report, TABLE, extra=extra, timeout_s=2400)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", load_faults())
+@pytest.mark.parametrize("name", load_mutants())
 def test_the_fault_is_killed_by_its_contract(outcomes, name):
     """A fault that only some other contract sees has no contract of its own."""
-    require_killed(outcomes, name, load_faults()[name])
+    require_killed(outcomes, name, load_mutants()[name])
 
 
 @pytest.mark.faults

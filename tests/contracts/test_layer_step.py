@@ -22,25 +22,29 @@ OUT_AXES = ("packed row", "head", "element")
 COLUMNS, SPARE = 4, 3
 
 
-def arrange(stand, rows, state=FP32, requests=2, shape=None):
-    g, shape = stand.generator, shape or stand.shape()
-    layer = cases.make_layer(g, shape, BF16, stand.device)
-    inputs = cases.make_projections(g, shape, rows, BF16, stand.device)
+def arrange(under_test, rows, state=FP32, requests=2, shape=None):
+    g, shape = under_test.generator, shape or under_test.shape()
+    layer = cases.make_layer(g, shape, BF16, under_test.device)
+    inputs = cases.make_projections(g, shape, rows, BF16, under_test.device)
     slots = 3 + requests * COLUMNS
-    windows = cases.make_window_pool(g, shape, slots, SPARE, BF16, stand.device, stand.channels_last)
-    pool = cases.make_pool(g, shape, slots, state, stand.device, stand.layout)
-    table = cases.make_slots(g, slots, requests, COLUMNS, stand.device)
+    windows = cases.make_window_pool(
+        g, shape, slots, SPARE, BF16, under_test.device, under_test.channels_last
+    )
+    pool = cases.make_pool(g, shape, slots, state, under_test.device, under_test.layout)
+    table = cases.make_slots(g, slots, requests, COLUMNS, under_test.device)
     return layer, inputs, windows, pool, table
 
 
-def ints(stand, values):
-    return torch.tensor(values, dtype=torch.int32, device=stand.device)
+def ints(under_test, values):
+    return torch.tensor(values, dtype=torch.int32, device=under_test.device)
 
 
-def single_steps(stand, layer, inputs, windows, pool, table, counts, token_base):
+def single_steps(under_test, layer, inputs, windows, pool, table, counts, token_base):
     """Each row by `layer_decode` in the slot of its column, continued from the row before."""
     windows, pool = windows.clone(), pool.clone()
-    out = torch.zeros(len(inputs), layer.shape.v_heads, layer.shape.v_dim, dtype=BF16, device=stand.device)
+    out = torch.zeros(
+        len(inputs), layer.shape.v_heads, layer.shape.v_dim, dtype=BF16, device=under_test.device
+    )
     history = layer.shape.conv_width - 1
     for r, count in enumerate(counts):
         resume = int(table[r, count - 1])
@@ -49,19 +53,21 @@ def single_steps(stand, layer, inputs, windows, pool, table, counts, token_base)
             row = token_base + r * COLUMNS + j
             windows[slot, :, :history], pool[slot] = window, state
             step = inputs.take(slice(row, row + 1))
-            out[row] = stand.subject.layer_decode(step, layer, windows, pool, ints(stand, [slot]))[0][0]
+            out[row] = under_test.subject.layer_decode(step, layer, windows, pool, ints(under_test, [slot]))[
+                0
+            ][0]
             window, state = windows[slot, :, :history].clone(), pool[slot].clone()
     return windows, pool, out
 
 
-def packed_case(stand, counts, *, state=FP32, token_base=0, shape=None):
+def packed_case(under_test, counts, *, state=FP32, token_base=0, shape=None):
     rows = token_base + COLUMNS * len(counts)
-    layer, inputs, windows, pool, table = arrange(stand, rows, state, shape=shape)
-    expected = single_steps(stand, layer, inputs, windows, pool, table, counts, token_base)
+    layer, inputs, windows, pool, table = arrange(under_test, rows, state, shape=shape)
+    expected = single_steps(under_test, layer, inputs, windows, pool, table, counts, token_base)
 
-    starts = cases.starts_of([COLUMNS] * len(counts), stand.device)
-    out, z = stand.subject.layer_verify(
-        inputs, layer, windows, pool, table, ints(stand, counts), starts, token_base
+    starts = cases.starts_of([COLUMNS] * len(counts), under_test.device)
+    out, z = under_test.subject.layer_verify(
+        inputs, layer, windows, pool, table, ints(under_test, counts), starts, token_base
     )
 
     owners = {int(s): f"request {r}, column {j}" for r, row in enumerate(table) for j, s in enumerate(row)}
@@ -74,62 +80,64 @@ def packed_case(stand, counts, *, state=FP32, token_base=0, shape=None):
 
 @STATE
 @COUNTS
-def test_packed_steps_publish_what_single_steps_do(stand, state, counts):
+def test_packed_steps_publish_what_single_steps_do(under_test, state, counts):
     """Windows, states, outputs and z of every row; all other slots, and the spare tails, as they were."""
-    stand.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=state)
-    packed_case(stand, counts, state=state)
+    under_test.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=state)
+    packed_case(under_test, counts, state=state)
 
 
-def test_a_token_offset_shifts_the_rows_of_a_packed_step(stand):
+def test_a_token_offset_shifts_the_rows_of_a_packed_step(under_test):
     """Packed rows behind other tokens of the batch."""
-    stand.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=FP32)
-    packed_case(stand, [3, 1], token_base=5)
+    under_test.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=FP32)
+    packed_case(under_test, [3, 1], token_base=5)
 
 
-def test_packed_steps_hold_at_qwen_shape(stand):
+def test_packed_steps_hold_at_qwen_shape(under_test):
     """Qwen3.6-27B's GDN layer: 16 key heads, 48 value heads, dim 128, 10,240 channels."""
-    stand.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=FP32)
-    packed_case(stand, [2, 4], shape=stand.shape(16, 48, 128))
+    under_test.needs(Operation.LAYER_VERIFY, Operation.LAYER_DECODE, input_dtype=BF16, state=FP32)
+    packed_case(under_test, [2, 4], shape=under_test.shape(16, 48, 128))
 
 
 @COUNTS
-def test_windows_hold_exactly_the_inputs(stand, counts):
+def test_windows_hold_exactly_the_inputs(under_test, counts):
     """The model of the windows knows no subject: history from the accepted column, then the row's own inputs."""
-    stand.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
-    layer, inputs, windows, pool, table = arrange(stand, COLUMNS * len(counts))
+    under_test.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
+    layer, inputs, windows, pool, table = arrange(under_test, COLUMNS * len(counts))
     expected, history = windows.clone(), layer.shape.conv_width - 1
     for r, count in enumerate(counts):
         rows = inputs.qkvz[r * COLUMNS : (r + 1) * COLUMNS, : layer.shape.conv_dim]
         stream = torch.cat([windows[int(table[r, count - 1]), :, :history], rows.T], dim=1)
         for j, slot in enumerate(table[r].tolist()):
             expected[slot, :, :history] = stream[:, j + 1 : j + 1 + history]
-    starts = cases.starts_of([COLUMNS] * len(counts), stand.device)
-    stand.subject.layer_verify(inputs, layer, windows, pool, table, ints(stand, counts), starts)
+    starts = cases.starts_of([COLUMNS] * len(counts), under_test.device)
+    under_test.subject.layer_verify(inputs, layer, windows, pool, table, ints(under_test, counts), starts)
     require_equal("windows", windows, expected, WINDOW_AXES)
 
 
-def test_a_packed_step_on_the_null_table_changes_nothing(stand):
+def test_a_packed_step_on_the_null_table_changes_nothing(under_test):
     """Graph capture: every index 0, twice; windows and states of all slots stay."""
-    stand.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
-    layer, inputs, windows, pool, table = arrange(stand, 2 * COLUMNS)
+    under_test.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
+    layer, inputs, windows, pool, table = arrange(under_test, 2 * COLUMNS)
     windows_before, pool_before = windows.clone(), pool.clone()
-    starts = cases.starts_of([COLUMNS] * 2, stand.device)
+    starts = cases.starts_of([COLUMNS] * 2, under_test.device)
     for _ in range(2):
-        stand.subject.layer_verify(
-            inputs, layer, windows, pool, torch.zeros_like(table), ints(stand, [1, 2]), starts
+        under_test.subject.layer_verify(
+            inputs, layer, windows, pool, torch.zeros_like(table), ints(under_test, [1, 2]), starts
         )
     require_equal("windows", windows, windows_before, WINDOW_AXES, {NULL_SLOT: "null slot"})
     require_equal("state pool", pool, pool_before, SLOT_AXES, {NULL_SLOT: "null slot"})
 
 
-def test_a_single_step_is_its_parts(stand):
+def test_a_single_step_is_its_parts(under_test):
     """Convolution and recurrence one after the other, where the subject has them alone."""
-    stand.needs(Operation.LAYER_DECODE, Operation.CONV_DECODE, Operation.DECODE, input_dtype=BF16, state=FP32)
-    layer, inputs, windows, pool, table = arrange(stand, 2)
+    under_test.needs(
+        Operation.LAYER_DECODE, Operation.CONV_DECODE, Operation.DECODE, input_dtype=BF16, state=FP32
+    )
+    layer, inputs, windows, pool, table = arrange(under_test, 2)
     slots = table[:, 0].contiguous()
     shape, parts_windows, parts_pool = layer.shape, windows.clone(), pool.clone()
     x = inputs.qkvz[:, : shape.conv_dim].contiguous()
-    convolved = stand.subject.conv_decode(x, layer.conv, parts_windows, slots)
+    convolved = under_test.subject.conv_decode(x, layer.conv, parts_windows, slots)
     q, k, v = convolved.split([shape.k_heads * shape.k_dim] * 2 + [shape.v_heads * shape.v_dim], dim=1)
     b, a = inputs.ba.chunk(2, dim=1)
     tokens = cases.Tokens(
@@ -139,8 +147,8 @@ def test_a_single_step_is_its_parts(stand):
         a=a.contiguous(),
         b=b.contiguous(),
     )
-    expected = stand.subject.decode(tokens, layer.heads, parts_pool, slots)
-    out, _ = stand.subject.layer_decode(inputs, layer, windows, pool, slots)
+    expected = under_test.subject.decode(tokens, layer.heads, parts_pool, slots)
+    out, _ = under_test.subject.layer_decode(inputs, layer, windows, pool, slots)
     require_equal("windows", windows, parts_windows, WINDOW_AXES)
     require_equal("state pool", pool, parts_pool, SLOT_AXES)
     require_equal("outputs", out, expected, OUT_AXES)

@@ -19,37 +19,45 @@ BF16 = torch.bfloat16
 
 
 @pytest.mark.parametrize("steps", [1, 16, 128, 512])
-def test_per_token_and_replay_drift_within_their_bounds(stand, steps, record_property):
+def test_per_token_and_replay_drift_within_their_bounds(under_test, steps, record_property):
     """The same tokens through decode and through the ReplaySSM ring, one row a step, all accepted."""
-    stand.needs(
+    under_test.needs(
         Operation.REPLAY_VERIFY, Operation.COMMIT_PENDING, Operation.DECODE, input_dtype=BF16, state=BF16
     )
-    g, shape = stand.generator, stand.shape(1, 2)
-    tokens = cases.make_tokens(g, shape, steps, BF16, stand.device)
-    heads = cases.make_heads(g, shape, BF16, stand.device)
-    pool = cases.make_pool(g, shape, 3, BF16, stand.device, stand.layout)
-    path = oracle.trajectory(tokens, heads, stand.vk(pool[1:2]))
+    g, shape = under_test.generator, under_test.shape(1, 2)
+    tokens = cases.make_tokens(g, shape, steps, BF16, under_test.device)
+    heads = cases.make_heads(g, shape, BF16, under_test.device)
+    pool = cases.make_pool(g, shape, 3, BF16, under_test.device, under_test.layout)
+    path = oracle.trajectory(tokens, heads, under_test.vk(pool[1:2]))
     limit = oracle.error_bound(path, k_dim=shape.k_dim, state_dtype=BF16, output_dtype=BF16)
-    serial = decode_rows(stand.subject, tokens, heads, pool, [1], [steps])
+    serial = decode_rows(under_test.subject, tokens, heads, pool, [1], [steps])
 
-    ring = cases.empty_ring(g, shape, 3, cache_len=8, spec_len=2, dtype=torch.float32, device=stand.device)
-    slot, one = (
-        torch.tensor([1], device=stand.device),
-        torch.tensor([1], dtype=torch.int32, device=stand.device),
+    ring = cases.empty_ring(
+        g, shape, 3, cache_len=8, spec_len=2, dtype=torch.float32, device=under_test.device
     )
-    conv_rows = cases.random_tensor(g, 1, shape.conv_dim, dtype=BF16, device=stand.device)
+    slot, one = (
+        torch.tensor([1], device=under_test.device),
+        torch.tensor([1], dtype=torch.int32, device=under_test.device),
+    )
+    conv_rows = cases.random_tensor(g, 1, shape.conv_dim, dtype=BF16, device=under_test.device)
     replayed = torch.empty_like(serial.outputs)
     for t in range(steps):
-        replayed[t] = stand.subject.replay_verify(
-            tokens.take([t]), heads, pool, ring, conv_rows, slot.int(), cases.starts_of([1], stand.device)
+        replayed[t] = under_test.subject.replay_verify(
+            tokens.take([t]),
+            heads,
+            pool,
+            ring,
+            conv_rows,
+            slot.int(),
+            cases.starts_of([1], under_test.device),
         )[0]
-        stand.subject.commit_pending(ring, one, slot)
+        under_test.subject.commit_pending(ring, one, slot)
 
     outputs = ("row", "head", "element")
     require_within("per-token outputs", serial.outputs, path.outputs[0], limit.outputs[0], outputs)
     require_within("replayed outputs", replayed, path.outputs[0], limit.outputs[0], outputs)
     state = limit.states[0, -1].unsqueeze(-1)
-    require_within("per-token state", stand.vk(serial.states[0][-1]), path.after(steps)[0], state, AXES)
+    require_within("per-token state", under_test.vk(serial.states[0][-1]), path.after(steps)[0], state, AXES)
     differing = int((serial.outputs != replayed).sum())
     drift = float((serial.outputs.double() - replayed.double()).abs().max())
     record_property(
@@ -58,23 +66,25 @@ def test_per_token_and_replay_drift_within_their_bounds(stand, steps, record_pro
     )
 
 
-def test_the_subject_declares_its_class(stand):
+def test_the_subject_declares_its_class(under_test):
     """A packed verify that publishes the same bytes as decode is per-token class; the report says which was shown."""
-    stand.needs(Operation.VERIFY, input_dtype=BF16, state=BF16)
-    g, shape = stand.generator, stand.shape()
-    tokens = cases.make_tokens(g, shape, 4, BF16, stand.device)
-    heads = cases.make_heads(g, shape, BF16, stand.device)
-    pool = cases.make_pool(g, shape, 6, BF16, stand.device, stand.layout)
+    under_test.needs(Operation.VERIFY, input_dtype=BF16, state=BF16)
+    g, shape = under_test.generator, under_test.shape()
+    tokens = cases.make_tokens(g, shape, 4, BF16, under_test.device)
+    heads = cases.make_heads(g, shape, BF16, under_test.device)
+    pool = cases.make_pool(g, shape, 6, BF16, under_test.device, under_test.layout)
     single = pool.clone()
-    table = torch.tensor([[1, 2, 3, 4]], dtype=torch.int32, device=stand.device)
-    one = torch.tensor([1], dtype=torch.int32, device=stand.device)
-    stand.subject.verify(tokens, heads, pool, table, one, cases.starts_of([4], stand.device))
+    table = torch.tensor([[1, 2, 3, 4]], dtype=torch.int32, device=under_test.device)
+    one = torch.tensor([1], dtype=torch.int32, device=under_test.device)
+    under_test.subject.verify(tokens, heads, pool, table, one, cases.starts_of([4], under_test.device))
     for j in range(4):
         # Resume from the rounded state of the row before: the per-token class continues from what it published.
-        step = torch.tensor([[j + 1, max(j, 1)]], dtype=torch.int32, device=stand.device)
-        two = torch.tensor([2], dtype=torch.int32, device=stand.device)
-        stand.subject.verify(tokens.take([j]), heads, single, step, two, cases.starts_of([1], stand.device))
-    per_token = stand.subject.capabilities.rounding is Rounding.PER_TOKEN
+        step = torch.tensor([[j + 1, max(j, 1)]], dtype=torch.int32, device=under_test.device)
+        two = torch.tensor([2], dtype=torch.int32, device=under_test.device)
+        under_test.subject.verify(
+            tokens.take([j]), heads, single, step, two, cases.starts_of([1], under_test.device)
+        )
+    per_token = under_test.subject.capabilities.rounding is Rounding.PER_TOKEN
     same = torch.equal(pool, single)
     from fixtures.gdn.comparison import require_number
 

@@ -35,17 +35,17 @@ def ask(subject, visible, scheduled, draft_only=False, tail_suppressed=False):
 
 
 @pytest.mark.parametrize("name", SHAPES, ids=lambda n: n.replace(" ", "-").replace(",", ""))
-def test_a_visible_row_commits_its_prefix(stand, name):
+def test_a_visible_row_commits_its_prefix(under_test, name):
     """The replacement's or the bonus token's own state cannot exist yet: it has not been projected."""
-    stand.needs(Operation.VISIBLE_PREFIX)
+    under_test.needs(Operation.VISIBLE_PREFIX)
     visible, scheduled, flags, expected = SHAPES[name]
-    require_number(name, ask(stand.subject, visible, scheduled, **flags), expected)
+    require_number(name, ask(under_test.subject, visible, scheduled, **flags), expected)
 
 
 @given(data=st.data())
-def test_any_visible_row_commits_what_the_model_says(stand, data):
+def test_any_visible_row_commits_what_the_model_says(under_test, data):
     """Generated rows over a small vocabulary, so that shifted accepts happen."""
-    stand.needs(Operation.VISIBLE_PREFIX)
+    under_test.needs(Operation.VISIBLE_PREFIX)
     scheduled = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=5), label="scheduled")
     visible = data.draw(st.lists(st.sampled_from([-1, 1, 2, 3]), max_size=8), label="visible")
     flags = {
@@ -56,4 +56,6 @@ def test_any_visible_row_commits_what_the_model_says(stand, data):
         expected = transaction.visible_prefix(visible, scheduled, **flags)
     except ValueError:
         expected = None
-    require_number(f"{visible} of {scheduled}", ask(stand.subject, visible, scheduled, **flags), expected)
+    require_number(
+        f"{visible} of {scheduled}", ask(under_test.subject, visible, scheduled, **flags), expected
+    )

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from fixtures.gdn.clock import CLOCKED, Clock
-from fixtures.gdn.pages import kept_pages
+from fixtures.gdn.memory import kept_pages
 
 
 def test_nested_calls_count_once(monkeypatch):

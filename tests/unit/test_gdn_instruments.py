@@ -10,7 +10,7 @@ import torch
 
 from fixtures.gdn.comparison import LEDGER, must_run, require_equal, require_number, require_within
 from fixtures.gdn.deviations import load_deviations
-from fixtures.gdn.mutants import SOURCES, load_faults, mutate, plant
+from fixtures.gdn.mutants import SOURCES, load_mutants, mutate, plant
 from fixtures.gdn.operations import ContractViolation
 from fixtures.gdn.plugin import shows_nothing
 from fixtures.gdn.subjects import SUBJECTS
@@ -91,7 +91,7 @@ def test_a_refused_legal_call_is_a_violation():
 
 
 def test_at_least_25_faults_each_plant_and_differ():
-    faults = load_faults()
+    faults = load_mutants()
     assert len(faults) >= 25
     for name, fault in faults.items():
         source = (SOURCES / fault.file).read_text()
@@ -101,7 +101,7 @@ def test_at_least_25_faults_each_plant_and_differ():
 
 
 def test_a_fault_without_its_place_is_refused():
-    fault = load_faults()["wrong-column"].model_copy(update={"find": "not there"})
+    fault = load_mutants()["wrong-column"].model_copy(update={"find": "not there"})
     with pytest.raises(BadInput, match="wrong-column"):
         mutate(fault, "pass")
 

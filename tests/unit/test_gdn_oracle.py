@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.gdn import cases, oracle, oracle_loops, strategies, transaction
-from fixtures.gdn.operations import HeadWeights, Shape, Tokens
+from fixtures.gdn.operations import HeadWeights, LayerShape, Tokens
 from fixtures.gdn.subjects.torch_reference import TorchSubject
 
 CPU = torch.device("cpu")
@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 @settings(max_examples=25, deadline=None)
 def test_vectorised_recurrence_equals_the_plain_loop(seed, heads, steps):
     g = torch.Generator().manual_seed(seed)
-    shape = Shape(*heads, k_dim=3, v_dim=5)
+    shape = LayerShape(*heads, k_dim=3, v_dim=5)
     tokens = cases.make_tokens(g, shape, steps, torch.float32, CPU)
     weights = cases.make_heads(g, shape, torch.float32, CPU)
     state = torch.randn(1, shape.v_heads, 5, 3, generator=g).double()
@@ -53,7 +53,7 @@ def test_vectorised_recurrence_equals_the_plain_loop(seed, heads, steps):
 def test_states_in_between_a_single_state_and_norms_are_of_one_path(seed, heads, steps, a):
     """The closed form against the recurrence that lays out every state; decays from nothing to all included."""
     g = torch.Generator().manual_seed(seed)
-    shape = Shape(*heads, k_dim=4, v_dim=3)
+    shape = LayerShape(*heads, k_dim=4, v_dim=3)
     tokens = cases.make_tokens(g, shape, 2 * steps, torch.bfloat16, CPU)
     tokens.a[: steps // 2] = a
     weights = cases.make_heads(g, shape, torch.bfloat16, CPU)
@@ -73,7 +73,7 @@ def test_commit_model_equals_the_plain_loop(plan, data):
     g = torch.Generator().manual_seed(plan.seed)
     ring = cases.make_ring(
         g,
-        Shape(1, 1, 1, 1),
+        LayerShape(1, 1, 1, 1),
         plan.slots,
         cache_len=plan.cache_len,
         spec_len=plan.spec_len,
@@ -151,7 +151,7 @@ def test_convolution_and_window_equal_the_plain_loop(seed, steps, width, biased)
 def test_prefill_in_chunks_equals_the_plain_loop(seed, cuts, fresh):
     """The truth at every boundary, from nothing or from an initial state, against the loop chunk by chunk."""
     g = torch.Generator().manual_seed(seed)
-    shape = Shape(1, 2, k_dim=3, v_dim=2)
+    shape = LayerShape(1, 2, k_dim=3, v_dim=2)
     tokens = cases.make_tokens(g, shape, sum(cuts), torch.bfloat16, CPU)
     weights = cases.make_heads(g, shape, torch.float32, CPU)
     state = torch.zeros(1, 2, 2, 3) if fresh else torch.randn(1, 2, 2, 3, generator=g)
@@ -199,7 +199,7 @@ def plain_slots(ring):
 def random_ring(plan):
     ring = cases.make_ring(
         torch.Generator().manual_seed(plan.seed),
-        Shape(1, 2, 2, 1),
+        LayerShape(1, 2, 2, 1),
         plan.slots,
         cache_len=plan.cache_len,
         spec_len=plan.spec_len,
@@ -262,7 +262,7 @@ def test_row_to_prefix_equals_the_plain_table(scheduled, visible, flags):
 
 def test_the_bound_holds_for_a_sound_subject_and_is_not_vacuous():
     g = torch.Generator().manual_seed(5)
-    shape = Shape()
+    shape = LayerShape()
     tokens = cases.make_tokens(g, shape, 6, torch.bfloat16, CPU)
     heads = cases.make_heads(g, shape, torch.bfloat16, CPU)
     pool = cases.make_pool(g, shape, 2, torch.bfloat16, CPU)
@@ -286,7 +286,7 @@ def test_softplus_is_right_on_both_sides_of_its_threshold(x):
 
 def test_tokens_take_keeps_rows_together():
     g = torch.Generator().manual_seed(1)
-    tokens = cases.make_tokens(g, Shape(), 4, torch.float32, CPU)
+    tokens = cases.make_tokens(g, LayerShape(), 4, torch.float32, CPU)
     picked = tokens.take([3, 1])
     assert isinstance(picked, Tokens)
     assert torch.equal(picked.v, tokens.v[[3, 1]])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures.gdn import cases
-from fixtures.gdn.operations import Shape
+from fixtures.gdn.operations import LayerShape
 from fixtures.gdn.schemas import BindingError, SchemaLibrary, bind, load_schemas
 from fixtures.gdn.subjects.xpu_kernels import XpuKernelsSubject
 from fixtures.gdn.subjects.xpu_lab import XpuLabSubject
@@ -27,7 +27,7 @@ def test_every_schema_parses(name):
 
 
 def test_recurrent_calls_bind():
-    ops, g, shape = SchemaLibrary(load_schemas("xpu_kernels")), torch.Generator().manual_seed(0), Shape()
+    ops, g, shape = SchemaLibrary(load_schemas("xpu_kernels")), torch.Generator().manual_seed(0), LayerShape()
     tokens = cases.make_tokens(g, shape, 6, torch.bfloat16, CPU)
     heads = cases.make_heads(g, shape, torch.bfloat16, CPU)
     pool = cases.make_pool(g, shape, 9, torch.float32, CPU)
@@ -54,7 +54,7 @@ def test_recurrent_calls_bind():
 def test_layer_calls_bind(subject, schemas, packed, rows):
     """Each against its own library: the fork's gdn_attention is older than upstream's and takes fewer arguments."""
     ops, g = SchemaLibrary(load_schemas(schemas)), torch.Generator().manual_seed(0)
-    shape = Shape(2, 4, 128, 128)
+    shape = LayerShape(2, 4, 128, 128)
     layer = cases.make_layer(g, shape, torch.bfloat16, CPU)
     inputs = cases.make_projections(g, shape, 6, torch.bfloat16, CPU)
     windows = cases.make_window_pool(g, shape, 9, 3, torch.bfloat16, CPU, channels_last=True)
@@ -85,7 +85,7 @@ def test_layer_calls_bind(subject, schemas, packed, rows):
 
 def test_ring_calls_bind_in_the_published_order():
     ops, g = library(), torch.Generator().manual_seed(0)
-    ring = cases.make_ring(g, Shape(), 6, cache_len=8, spec_len=4, dtype=torch.bfloat16, device=CPU)
+    ring = cases.make_ring(g, LayerShape(), 6, cache_len=8, spec_len=4, dtype=torch.bfloat16, device=CPU)
     me = XpuLabSubject(ops)
     me.fork_commit(ring, torch.tensor([1, 0]), torch.tensor([3, 4]), torch.tensor([2, 2], dtype=torch.int32))
     (copied, copy), (committed, commit) = ops.calls

@@ -11,17 +11,17 @@ import torch
 from fixtures.gdn.deviations import load_deviations
 from fixtures.gdn.mutants import mutate
 from fixtures.layers import oracle
-from fixtures.layers.mutants import SOURCES, load_faults, plant
+from fixtures.layers.mutants import SOURCES, load_mutants, plant
 from fixtures.layers.mutants.relevance import FAMILIES
 from fixtures.layers.operations import Sum
-from fixtures.layers.plugin import ROOM, summary_lines
+from fixtures.layers.plugin import LAYER_OPERATIONS, summary_lines
 from fixtures.layers.subjects import SUBJECTS
 
 CONTRACTS = Path(__file__).parents[1] / "contracts" / "layers"
 
 
 def test_at_least_15_faults_each_plant_and_differ():
-    faults = load_faults()
+    faults = load_mutants()
     assert len(faults) >= 15
     for name, fault in faults.items():
         source = (SOURCES / fault.file).read_text()
@@ -33,7 +33,7 @@ def test_at_least_15_faults_each_plant_and_differ():
 
 def test_every_family_has_a_fault():
     families = {path.stem.removeprefix("test_") for path in CONTRACTS.glob("test_*.py")}
-    assert {fault.killed_by for fault in load_faults().values()} == families - {"layers_fault_detection"}
+    assert {fault.killed_by for fault in load_mutants().values()} == families - {"layers_fault_detection"}
 
 
 def test_every_deviation_names_a_subject_and_tests_that_exist():
@@ -43,7 +43,7 @@ def test_every_deviation_names_a_subject_and_tests_that_exist():
         for node in ast.parse(path.read_text()).body
         if isinstance(node, ast.FunctionDef)
     }
-    for entry in load_deviations(ROOM.deviations):
+    for entry in load_deviations(LAYER_OPERATIONS.deviations):
         assert entry.subject in SUBJECTS
         assert entry.test in names, entry.id
         assert not entry.bounded_by or entry.bounded_by in names, entry.id

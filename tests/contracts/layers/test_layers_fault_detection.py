@@ -1,4 +1,4 @@
-"""Detection: every white-box fault of this room is planted, and killed by the contract that is meant for it.
+"""Detection: every white-box fault of the layers is planted, and killed by the contract that is meant for it.
 
 One child run takes all mutants as subjects; the matrix fault x contract is printed and written to docs.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.gdn.mutants.matrix import detect, require_killed, require_quiet
-from fixtures.layers.mutants import load_faults
+from fixtures.layers.mutants import load_mutants
 
 TABLE = Path(__file__).parents[3] / "docs" / "detection-layers.md"
 
@@ -22,15 +22,15 @@ def outcomes(tmp_path_factory):
     # Contracts about the rank processes themselves see no mutant, and the whole vocabulary sees what a small one does.
     extra = ["-p", "fixtures.layers.mutants.relevance", "--dist", "loadfile"]
     extra += ["-k", "not qwen and not dies and not hangs and not hundreds"]
-    return detect("tests/contracts/layers", load_faults(), report, TABLE, extra=extra, timeout_s=1700)
+    return detect("tests/contracts/layers", load_mutants(), report, TABLE, extra=extra, timeout_s=1700)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", load_faults())
+@pytest.mark.parametrize("name", load_mutants())
 def test_the_fault_is_killed_by_its_contract(outcomes, name):
     """A fault that only some other contract sees has no contract of its own."""
-    require_killed(outcomes, name, load_faults()[name])
+    require_killed(outcomes, name, load_mutants()[name])
 
 
 @pytest.mark.faults
