@@ -10,7 +10,7 @@ pytest_plugins = [
     "fixtures.session.plugin",
     "fixtures.session.quality",
     "fixtures.gate.plugin",
-    "fixtures.seeding.plugin",
+    "fixtures.fault_injection.plugin",
     "fixtures.session.outcome",
     "fixtures.doctor.plugin",
 ]

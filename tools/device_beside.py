@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict
 from fixtures.client.transcript import Transcript
 from fixtures.engine.stack import load_fault
 from fixtures.evidence.reading import Packet
+from fixtures.fault_injection.injector import expectation_of
 from fixtures.judge.comparison import Relation
-from fixtures.judge.detection import SOUND, Detection, Matrix, Sighting, build_matrix, merge_matrices
+from fixtures.judge.detection import SOUND, Detection, Matrix, Observation, build_matrix, merge_matrices
 from fixtures.judge.matrix import compare_arms
 from fixtures.judge.rows import Purpose
 from fixtures.parsing import BadInput, load_json
-from fixtures.seeding.planting import expectation_of
 
 OURS = "draftproof"
 """Name of this suite's client among the contenders of `benchmarks.client`."""
@@ -59,7 +59,7 @@ def matrix_of(packets: Iterable[Packet]) -> Matrix:
     matrices: list[Matrix] = []
     names: list[str] = []
     for packet in packets:
-        seen = [Sighting.from_row(row) for row in packet.rows.get("detection", ())]
+        seen = [Observation.from_row(row) for row in packet.rows.get("detection", ())]
         tried = dict.fromkeys(s.fault for s in seen if s.fault != SOUND)
         matrices.append(build_matrix(seen, {name: expectation_of(load_fault(name)) for name in tried}))
         names += tried
@@ -90,7 +90,7 @@ def faults_table(ours: Matrix, theirs: Matrix, ending: str) -> tuple[list[list[s
                 ("the device", set(d.fired) - set(twin.fired)),
             )
             alone += [f"{name}: {', '.join(sorted(only))} on {where}" for where, only in sides if only]
-        rows.append([f"`{name}`", fired, _fired(d), says[-1], ", ".join(d.exercises)])
+        rows.append([f"`{name}`", fired, _fired(d), says[-1], ", ".join(d.workloads)])
     lines = [f"- {says.count(word)} of {len(says)}: {word}" for word in dict.fromkeys(says)]
     lines.append(f"- checks beyond those that fired on one engine only: {'; '.join(alone) or 'none'}")
     lines.append(f"- survivors on the device: {', '.join(ours.survivors) or 'none'}")

@@ -168,7 +168,7 @@ def faults(runs: Sequence[Run], beside: Sequence[Packet]) -> str:
         "fired on the CPU",
         "fired on the device",
         "the CPU's verdict",
-        "exercises on the device",
+        "workloads on the device",
     ]
     return _noted(head, rows, lines)
 

@@ -8,23 +8,23 @@ from __future__ import annotations
 import pytest
 
 from fixtures.engine.stack import load_fault
+from fixtures.fault_injection.injector import FaultInjector, expectation_of
+from fixtures.fault_injection.plugin import SMOKE, lane_of_faults, matrix_of
+from fixtures.fault_injection.variants import faults_in_order
 from fixtures.judge.detection import Detection, detect
-from fixtures.seeding.places import faults_in_order
-from fixtures.seeding.planting import Bench, expectation_of
-from fixtures.seeding.plugin import SMOKE, lane_of_faults, matrix_of
 from fixtures.session.arms import Arms
 
 
-def detection(bench: Bench, name: str) -> Detection:
+def detection(injector: FaultInjector, name: str) -> Detection:
     """Plant one fault and hold what was seen against its manifest."""
-    bench.try_fault(name)
-    return detect(expectation_of(load_fault(name)), bench.sightings)
+    injector.inject(name)
+    return detect(expectation_of(load_fault(name)), injector.observations)
 
 
 def check(found: Detection) -> None:
     """At least one named check fired, no check that has to stay quiet did, and each of those had rows to judge."""
     assert not found.survived, (
-        f"{found.expectation.name} survives {', '.join(found.exercises)}: "
+        f"{found.expectation.name} survives {', '.join(found.workloads)}: "
         f"{', '.join(found.expectation.kills)} did not fire; what did: {dict(found.fired) or 'nothing'}"
     )
     alarms = {name: found.messages[name] for name in found.false_alarms}
@@ -39,28 +39,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.faults
-def test_the_engine_fault_is_killed_by_its_detector(bench: Bench, name: str) -> None:
+def test_the_engine_fault_is_killed_by_its_detector(injector: FaultInjector, name: str) -> None:
     """A fault that no named check sees is a hole; a quiet check that fires would cry wolf on sound engines."""
-    check(detection(bench, name))
+    check(detection(injector, name))
 
 
 @pytest.mark.faults
-def test_the_sound_engine_is_rejected_by_no_check(bench: Bench) -> None:
-    """The same exercises on the same servers without a fault, before the faults and wherever a stack is the base."""
-    matrix = matrix_of(bench.sightings, {})
+def test_the_sound_engine_is_rejected_by_no_check(injector: FaultInjector) -> None:
+    """The same workloads on the same servers without a fault, before the faults and wherever a stack is the base."""
+    matrix = matrix_of(injector.observations, {})
     assert not matrix.alarms_on_sound
 
 
 @pytest.mark.faults_smoke
 @pytest.mark.xdist_group("lane:canary-cpu")
-def test_a_weakened_suite_would_show(bench: Bench, arms: Arms) -> None:
+def test_a_weakened_suite_would_show(injector: FaultInjector, arms: Arms) -> None:
     """Four faults of different kinds on one server: state, sampling, limits, accounting."""
     arms.close()  # one slot: servers of other tests make room
-    bench.recorded_oracle = not bench.targets
-    needed = {n for name in SMOKE for n in bench.names_for(load_fault(name))}
-    bench.wanted = frozenset(needed | {"crowd"}) if bench.recorded_oracle else bench.wanted
+    injector.recorded_oracle = not injector.targets
+    needed = {n for name in SMOKE for n in injector.names_for(load_fault(name))}
+    injector.wanted = frozenset(needed | {"concurrent"}) if injector.recorded_oracle else injector.wanted
     try:
         for name in SMOKE:
-            check(detection(bench, name))
+            check(detection(injector, name))
     finally:
-        bench.close()
+        injector.close()

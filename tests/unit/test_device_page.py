@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.evidence.packet import PacketWriter
-from fixtures.judge.detection import SOUND, sight
+from fixtures.fault_injection import plugin as fault_injection
+from fixtures.judge.detection import SOUND, observe
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.judge.rounds import STATE_PROMOTION
 from fixtures.lanes.lane import load_lane
-from fixtures.seeding import plugin as seeding
 from tests.unit.judge_rows import transcript
 from tools.device_beside import Rate, client_rows
 from tools.device_page import BEGIN, END, INVALID_EVIDENCE, main, read_run, render
@@ -99,8 +99,13 @@ def write_sightings(folder: Path, fault: str, *fired: str) -> Path:
         (SOUND, quiet),
         (fault, [Finding(c, Outcome.REJECTED, "wrong") for c in fired] or quiet),
     ):
-        seen = sight(
-            findings, fault=name, stack="stock", exercise="crowd", shows=("parity", "freshness"), seconds=1
+        seen = observe(
+            findings,
+            fault=name,
+            stack="stock",
+            workload="concurrent",
+            shows=("parity", "freshness"),
+            seconds=1,
         )
         writer.append("detection", seen.to_row())
     writer.finish()
@@ -190,8 +195,8 @@ def test_faults_of_a_device_do_not_overwrite_the_page_of_the_cpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = tmp_path / "detection-engine.md"
-    monkeypatch.setattr(seeding, "PAGE", page)
+    monkeypatch.setattr(fault_injection, "PAGE", page)
     ours = write_sightings(tmp_path / "device", "ssm-column-early-0-25-1", "parity.diverged")
-    assert seeding.main([str(ours)]) == 2
+    assert fault_injection.main([str(ours)]) == 2
     assert "faults of vllm;" in capsys.readouterr().err
     assert not page.exists()

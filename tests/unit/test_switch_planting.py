@@ -18,7 +18,7 @@ from fixtures.engine.drafters.draftproof_switch import NotSwitchable, Switch, ch
 from fixtures.engine.installed import EngineMissing, installed_engine
 from fixtures.engine.stack import load_fault, load_stack
 from fixtures.engine.switch import plan_planting
-from fixtures.seeding.places import faults_in_order
+from fixtures.fault_injection.variants import faults_in_order
 
 STOCK = textwrap.dedent(
     """

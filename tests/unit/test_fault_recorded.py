@@ -13,16 +13,16 @@ from fixtures.client.ask import ask
 from fixtures.client.endpoint import Endpoint
 from fixtures.client.reply import Reply
 from fixtures.engine.switch import NotPlanted
+from fixtures.fault_injection import recorded
+from fixtures.fault_injection.recorded import recorded_answers
+from fixtures.fault_injection.variants import LANE
+from fixtures.fault_injection.workloads import workloads
 from fixtures.judge.comparison import compare
 from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import load_lane
-from fixtures.seeding import recorded
-from fixtures.seeding.exercises import exercises
-from fixtures.seeding.places import LANE
-from fixtures.seeding.recorded import recorded_answers
 
 ENDPOINT = Endpoint("http://127.0.0.1:1", "key", "model")
-EXERCISES = exercises(load_lane(LANE))
+WORKLOADS = workloads(load_lane(LANE))
 
 
 @pytest.fixture
@@ -40,13 +40,13 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_answers_are_the_suites_own_and_compare_as_answers_of_a_server(routes: list[str]) -> None:
-    exercise = EXERCISES["crowd"]
-    said = recorded_answers(ENDPOINT, exercise)
+    workload = WORKLOADS["concurrent"]
+    said = recorded_answers(ENDPOINT, workload)
     assert set(routes) == {"/tokenize"}, "nothing may be generated: it can be an engine's last request"
-    assert [t.token_ids for _, t in said] == [p.answer_ids for p in exercise.suite.prompts]
+    assert [t.token_ids for _, t in said] == [p.answer_ids for p in workload.suite.prompts]
     assert {t.prompt_token_ids for _, t in said} == {(1, 2, 3)}
-    prompt, (_, right) = exercise.suite.prompts[0], said[0]
-    refused = ask(ENDPOINT, prompt, suite=exercise.suite.name, arm="candidate#1")
+    prompt, (_, right) = workload.suite.prompts[0], said[0]
+    refused = ask(ENDPOINT, prompt, suite=workload.suite.name, arm="candidate#1")
     same = dataclasses.replace(
         refused, token_ids=right.token_ids, content=prompt.expect or "", finish_reason="stop", error=None
     )
@@ -55,13 +55,13 @@ def test_answers_are_the_suites_own_and_compare_as_answers_of_a_server(routes: l
     assert compare(right, wrong).outcome is Outcome.REJECTED
 
 
-def test_exercises_whose_answers_no_suite_carries_have_none(routes: list[str]) -> None:
-    assert recorded_answers(ENDPOINT, EXERCISES["penalised"]) == []
-    assert recorded_answers(ENDPOINT, EXERCISES["single"]) == []
+def test_workloads_whose_answers_no_suite_carries_have_none(routes: list[str]) -> None:
+    assert recorded_answers(ENDPOINT, WORKLOADS["penalties"]) == []
+    assert recorded_answers(ENDPOINT, WORKLOADS["one-token-prompt"]) == []
     assert routes == []
 
 
 def test_a_server_that_does_not_say_its_ids_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorded, "send", lambda *_: Reply(0, "", "connect: refused"))
     with pytest.raises(NotPlanted, match="/tokenize: "):
-        recorded_answers(ENDPOINT, EXERCISES["cold"])
+        recorded_answers(ENDPOINT, WORKLOADS["sequential"])

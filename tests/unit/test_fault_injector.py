@@ -1,4 +1,4 @@
-"""The bench says what it cannot show: a dead engine, and faults that recorded answers say nothing about."""
+"""The injector says what it cannot show: a dead engine, and faults that recorded answers say nothing about."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from fixtures.engine.pool import parse_pool
 from fixtures.engine.stack import load_fault
 from fixtures.engine.startup import StartFailure
 from fixtures.engine.switch import NOTHING, NotPlanted, Switch
-from fixtures.judge.detection import SOUND, Expectation, Sighting, detect, sight
+from fixtures.fault_injection.injector import SPECIAL, FaultInjector, unsettled
+from fixtures.fault_injection.variants import LANE, VARIANTS
+from fixtures.judge.detection import SOUND, Expectation, Observation, detect, observe
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.lanes.lane import load_lane
-from fixtures.seeding.places import LANE, PLACES
-from fixtures.seeding.planting import SPECIAL, Bench, unsettled
 
 DEAD = StartFailure("engine died", "tensor must be contiguous at last dimension", ())
 
@@ -52,80 +52,84 @@ def test_a_process_that_only_looked_at_the_engine_may_be_gone(tmp_path: Path) ->
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A bench whose servers are not real: exercises come to nothing, servers end at once."""
-    found = Bench(parse_pool("cpu:1", kind="cpu"), tmp_path, lambda _: None, lane=load_lane(LANE))
+def injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultInjector:
+    """A injector whose servers are not real: workloads come to nothing, servers end at once."""
+    found = FaultInjector(parse_pool("cpu:1", kind="cpu"), tmp_path, lambda _: None, lane=load_lane(LANE))
     found.targets = {"recorded": {}}
     found.recorded_oracle = True
-    monkeypatch.setattr(found, "_exercise", said_nothing)
+    monkeypatch.setattr(found, "_ask", said_nothing)
     monkeypatch.setattr(found._servers, "end", lambda _: [])
     return found
 
 
-def said_nothing(standing: Any, fault: str, stack: str, name: str, spent_s: float) -> Sighting:
-    """What an exercise of a dead server comes to."""
-    return sight([], fault=fault, stack=stack, exercise=name, shows=("parity",), seconds=spent_s)
+def said_nothing(running: Any, fault: str, stack: str, name: str, spent_s: float) -> Observation:
+    """What a workload of a dead server comes to."""
+    return observe([], fault=fault, stack=stack, workload=name, shows=("parity",), seconds=spent_s)
 
 
-def stand(bench: Bench, monkeypatch: pytest.MonkeyPatch, *, well: bool) -> Any:
-    """Let the bench stand on a server that is well, or is not."""
+def stand(injector: FaultInjector, monkeypatch: pytest.MonkeyPatch, *, well: bool) -> Any:
+    """Let the injector stand on a server that is well, or is not."""
     switch = types.SimpleNamespace(plant=lambda *_: 0.0)
-    standing = types.SimpleNamespace(
-        place=PLACES["drafting"],
+    running = types.SimpleNamespace(
+        variant=VARIANTS["speculating"],
         server=server(("engine", os.getpid()), well=well),
         switch=switch,
         sound=set(),
     )
-    monkeypatch.setattr(bench, "_stand", lambda _: standing)
-    return standing
+    monkeypatch.setattr(injector, "_start", lambda _: running)
+    return running
 
 
-def test_the_sound_engine_that_dies_is_no_standard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    stand(bench, monkeypatch, well=False)
-    with pytest.raises(NotPlanted, match="drafting: crowd: the engine without a fault died: engine died"):
-        bench.try_fault("accepted-count-one")
-    assert bench.sightings == []
+def test_the_sound_engine_that_dies_is_no_standard(
+    injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand(injector, monkeypatch, well=False)
+    with pytest.raises(
+        NotPlanted, match="speculating: concurrent: the engine without a fault died: engine died"
+    ):
+        injector.inject("accepted-count-one")
+    assert injector.observations == []
 
 
 def test_an_engine_that_its_fault_has_killed_is_asked_nothing_more(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    injector: FaultInjector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = load_fault("accepted-count-one")
-    names = bench.names_for(fault)
+    names = injector.names_for(fault)
     assert len(names) > 1
-    standing = stand(bench, monkeypatch, well=False)
-    standing.sound |= {(fault.on_stack, name) for name in names}
-    monkeypatch.setattr(bench, "_clean", lambda *_: None)
-    assert [s.exercise for s in bench.try_fault(fault.name)] == names[:1]
-    assert SOUND not in {s.fault for s in bench.sightings}
+    running = stand(injector, monkeypatch, well=False)
+    running.sound |= {(fault.on_stack, name) for name in names}
+    monkeypatch.setattr(injector, "_clean", lambda *_: None)
+    assert [s.workload for s in injector.inject(fault.name)] == names[:1]
+    assert SOUND not in {s.fault for s in injector.observations}
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("prefix-caching-on", "the sound engine of place plain is a start of target-only"),
-        ("penalties-applied-twice", "penalised has no recorded answers"),
+        ("prefix-caching-on", "the sound engine of variant without-speculation is a start of target-only"),
+        ("penalties-applied-twice", "penalties has no recorded answers"),
     ],
 )
 def test_what_recorded_answers_cannot_show_is_refused_before_a_start(
-    bench: Bench, name: str, why: str
+    injector: FaultInjector, name: str, why: str
 ) -> None:
     with pytest.raises(NotPlanted, match=f"{name}: {why}: use --oracle started"):
-        bench.try_fault(name)
-    assert bench.facts()["server starts"].startswith("0 ")
+        injector.inject(name)
+    assert injector.facts()["server starts"].startswith("0 ")
 
 
-def test_every_exercise_is_asked_where_it_has_an_oracle(bench: Bench) -> None:
+def test_every_workload_is_asked_where_it_has_an_oracle(injector: FaultInjector) -> None:
     """The nightly run asks everything of every fault; what has no right answers to hold it against is left out."""
-    bench.everything = True
+    injector.everything = True
     drafting, plain = load_fault("usage-counts-drafts"), load_fault("prefix-caching-on")
-    bench.recorded_oracle = False
-    assert set(bench.exercises) - set(bench.names_for(drafting)) == set(SPECIAL)
-    assert set(bench.exercises) - set(bench.names_for(plain)) == {*SPECIAL, "single"}
-    bench.recorded_oracle = True
-    assert set(bench.exercises) - set(bench.names_for(drafting)) == {*SPECIAL, "penalised"}
+    injector.recorded_oracle = False
+    assert set(injector.workloads) - set(injector.names_for(drafting)) == set(SPECIAL)
+    assert set(injector.workloads) - set(injector.names_for(plain)) == {*SPECIAL, "one-token-prompt"}
+    injector.recorded_oracle = True
+    assert set(injector.workloads) - set(injector.names_for(drafting)) == {*SPECIAL, "penalties"}
     needs = load_fault("penalties-applied-twice")
-    assert "penalised" in bench.names_for(needs), "what a fault needs is never left out: it is refused"
+    assert "penalties" in injector.names_for(needs), "what a fault needs is never left out: it is refused"
 
 
 def test_what_a_dead_engine_did_not_say_is_no_alarm_and_what_it_said_wrongly_is() -> None:
@@ -137,7 +141,9 @@ def test_what_a_dead_engine_did_not_say_is_no_alarm_and_what_it_said_wrongly_is(
         ]
     )
     assert [f.outcome for f in found] == [Outcome.INCONCLUSIVE, Outcome.REJECTED, Outcome.ACCEPTED]
-    seen = sight(found, fault="f", stack="stock", exercise="cold", shows=("parity", "freshness"), seconds=1.0)
-    sound = sight([], fault=SOUND, stack="stock", exercise="cold", shows=(), seconds=1.0)
+    seen = observe(
+        found, fault="f", stack="stock", workload="sequential", shows=("parity", "freshness"), seconds=1.0
+    )
+    sound = observe([], fault=SOUND, stack="stock", workload="sequential", shows=(), seconds=1.0)
     expected = Expectation("f", "", ("parity.diverged",), ("freshness.cached_tokens",))
     assert dict(detect(expected, [sound, seen]).fired) == {"parity.diverged": 1}

@@ -1,4 +1,4 @@
-"""Each fault gets the exercises that can show what its manifest names, and meets what it needs."""
+"""Each fault gets the workloads that can show what its manifest names, and meets what it needs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 from tokenizers import Tokenizer
 
 from fixtures.engine.stack import NEEDS, known_faults, load_fault
+from fixtures.fault_injection.plugin import SMOKE
+from fixtures.fault_injection.variants import LANE, VARIANTS, faults_in_order, variant_arguments, variant_of
+from fixtures.fault_injection.workloads import BLOCK_IDS, BY_KIND, choose, workloads
 from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
-from fixtures.seeding.exercises import BLOCK_IDS, BY_KIND, choose, exercises
-from fixtures.seeding.places import LANE, PLACES, arguments_at, faults_in_order, place_of
-from fixtures.seeding.plugin import SMOKE
 
-EXERCISES = exercises(load_lane(LANE))
+WORKLOADS = workloads(load_lane(LANE))
 TEMPLATE_IDS = 16
 """More than the chat template adds to a question."""
 MET_BY_ALL = {
@@ -25,29 +25,29 @@ MET_BY_ALL = {
     "end-of-turn",
     "no-speculation",
 }
-"""Needs that the lane, the drafts or the place meet, whatever is asked."""
+"""Needs that the lane, the drafts or the variant meet, whatever is asked."""
 
 
 @pytest.mark.parametrize("name", known_faults())
-def test_every_named_check_and_every_need_has_an_exercise(name: str) -> None:
+def test_every_named_check_and_every_need_has_an_workload(name: str) -> None:
     fault = load_fault(name)
-    chosen = choose(EXERCISES, needs=fault.needs, kills=fault.kills, quiet=fault.quiet)
-    shown = {kind for n in chosen for kind in EXERCISES[n].shows}
+    chosen = choose(WORKLOADS, needs=fault.needs, kills=fault.kills, quiet=fault.quiet)
+    shown = {kind for n in chosen for kind in WORKLOADS[n].shows}
     named = {check.partition(".")[0] for check in (*fault.kills, *fault.quiet)}
     assert named <= shown | {"server"}, f"{named - shown} is shown by none of {chosen}"
-    offered = {need for n in chosen for need in EXERCISES[n].offers}
+    offered = {need for n in chosen for need in WORKLOADS[n].offers}
     assert set(fault.needs) - MET_BY_ALL <= offered
 
 
-def test_needs_are_met_by_an_exercise_or_by_all() -> None:
-    offered = {need for e in EXERCISES.values() for need in e.offers}
+def test_needs_are_met_by_an_workload_or_by_all() -> None:
+    offered = {need for e in WORKLOADS.values() for need in e.offers}
     assert set(NEEDS) == offered | MET_BY_ALL
 
 
 def test_faults_that_share_a_server_come_together() -> None:
-    places = [place_of(load_fault(name)).name for name in faults_in_order()]
-    assert len(set(faults_in_order())) == len(places) >= 20
-    assert places == sorted(places, key=list(PLACES).index)
+    variants = [variant_of(load_fault(name)).name for name in faults_in_order()]
+    assert len(set(faults_in_order())) == len(variants) >= 20
+    assert variants == sorted(variants, key=list(VARIANTS).index)
 
 
 def test_every_fault_is_tried_on_the_lane_of_its_engine() -> None:
@@ -58,20 +58,22 @@ def test_every_fault_is_tried_on_the_lane_of_its_engine() -> None:
 def test_the_smoke_set_is_four_faults_of_different_kinds() -> None:
     loaded = [load_fault(name) for name in SMOKE]
     assert len({fault.kills[0] for fault in loaded}) >= 3
-    assert {place_of(fault).name for fault in loaded} == {"drafting"}
+    assert {variant_of(fault).name for fault in loaded} == {"speculating"}
 
 
-def test_exercises_do_not_share_prompts_with_the_measured_one() -> None:
+def test_workloads_do_not_share_prompts_with_the_measured_one() -> None:
     """What is measured has to be new to the server, whatever came before it."""
-    cold = {p.user for p in EXERCISES["cold"].suite.prompts}
-    assert not any(cold & {p.user for p in e.suite.prompts} for n, e in EXERCISES.items() if n != "cold")
-    assert set(BY_KIND.values()) <= set(EXERCISES)
+    cold = {p.user for p in WORKLOADS["sequential"].suite.prompts}
+    assert not any(
+        cold & {p.user for p in e.suite.prompts} for n, e in WORKLOADS.items() if n != "sequential"
+    )
+    assert set(BY_KIND.values()) <= set(WORKLOADS)
 
 
 def test_requests_under_pressure_are_let_in_two_at_a_time_and_both_outgrow_their_block() -> None:
     """By the canary's own tokenizer: whichever two run together, they need more than they were let in with."""
     tokenizer = Tokenizer.from_file(f"{REPOSITORY / load_lane(LANE).model.path}/tokenizer.json")
-    prompts = EXERCISES["pressure"].suite.prompts
+    prompts = WORKLOADS["preemption"].suite.prompts
     assert len(prompts) >= 4
     for prompt in prompts:
         asked = len(tokenizer.encode(prompt.user).ids) + TEMPLATE_IDS
@@ -83,8 +85,8 @@ def test_requests_under_pressure_are_let_in_two_at_a_time_and_both_outgrow_their
 
 def test_a_lane_that_does_not_say_what_is_scarce_has_no_place_for_preemption() -> None:
     lane = load_lane(LANE)
-    assert arguments_at(PLACES["tight"], lane)[-2:] == ("--num-gpu-blocks-override", "20")
+    assert variant_arguments(VARIANTS["scarce-memory"], lane)[-2:] == ("--num-gpu-blocks-override", "20")
     silent = lane.model_copy(update={"engine": lane.engine.model_copy(update={"scarce_blocks": None})})
-    assert "--num-gpu-blocks-override" not in arguments_at(PLACES["drafting"], silent)
+    assert "--num-gpu-blocks-override" not in variant_arguments(VARIANTS["speculating"], silent)
     with pytest.raises(BadInput, match="no scarce_blocks"):
-        arguments_at(PLACES["tight"], silent)
+        variant_arguments(VARIANTS["scarce-memory"], silent)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from judge_rows import suite_of
 
+from fixtures.fault_injection import paired_speed
+from fixtures.fault_injection.paired_speed import LOOKS, compare_speed
+from fixtures.fault_injection.variants import LANE
+from fixtures.fault_injection.workloads import workloads
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.lanes.lane import load_lane
-from fixtures.seeding import pace
-from fixtures.seeding.exercises import exercises
-from fixtures.seeding.pace import LOOKS, ask_pace
-from fixtures.seeding.places import LANE
 
-SUITE = exercises(load_lane(LANE))["pace"].suite
+SUITE = workloads(load_lane(LANE))["speed"].suite
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, loss: float, noise: float, seed: int = 5) -> tuple[Finding, int]:
@@ -30,8 +30,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, loss: float, noise: float, seed: int 
         gap_s = 0.01 * (1 + loss * planted[0]) * (1 + luck.uniform(-noise, noise))
         return tuple(suite_of(arm, prompts=2, gap_s=gap_s))
 
-    monkeypatch.setattr(pace, "run_suite", run_suite)
-    found = ask_pace(None, SUITE, switch)  # type: ignore[arg-type]
+    monkeypatch.setattr(paired_speed, "run_suite", run_suite)
+    found = compare_speed(None, SUITE, switch)  # type: ignore[arg-type]
     return found, turns[0] // 2
 
 
@@ -59,7 +59,7 @@ def test_no_loss_is_hardly_ever_taken_for_one(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_answers_that_cannot_be_timed_decide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "run_suite", lambda *_, arm: ())
-    found = ask_pace(None, SUITE, lambda _: None)  # type: ignore[arg-type]
+    monkeypatch.setattr(paired_speed, "run_suite", lambda *_, arm: ())
+    found = compare_speed(None, SUITE, lambda _: None)  # type: ignore[arg-type]
     assert found.outcome is Outcome.INCONCLUSIVE
     assert "cannot be compared" in found.message
