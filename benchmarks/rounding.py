@@ -21,18 +21,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from fixtures.arms.servers import Arms, make_arm
 from fixtures.client.ask import run_suite
 from fixtures.client.endpoint import Endpoint
 from fixtures.client.scoring import score, score_steps
+from fixtures.diagnosis.replay import default_pool
+from fixtures.diagnosis.trial import RowList
 from fixtures.engine.pool import parse_pool
 from fixtures.evidence.files import write_atomically
 from fixtures.judge.rounding import tie_bound
 from fixtures.lanes.lane import Lane, load_lane
 from fixtures.prompts.suite import Prompt, load_suite
-from fixtures.session.arms import Arms, make_arm
-from fixtures.session.folder import run_folder
-from fixtures.session.replay import default_pool
-from fixtures.session.trial import RowList
+from fixtures.run.folder import run_folder
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from fixtures.evidence.reading import InvalidEvidence, read_packet
 from fixtures.judge.sampling import DETECT_SHIFT, FALSE_ALARM_RATE, Answer, compare_samples, read_sample
-from fixtures.session.drawing import ANSWERS, PROMPTS, TOKENS
+from fixtures.workload.sampling import ANSWERS, PROMPTS, TOKENS
 
 SEED = 7
 SHARES = (0.20, 0.15, 0.12, 0.10, 0.09, 0.08, 0.07, 0.06, 0.05, 0.04, 0.04)

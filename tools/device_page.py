@@ -28,7 +28,7 @@ from fixtures.judge.programmes import judge_programmes
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
-from fixtures.session.deviations import load_endpoint_deviations
+from fixtures.run.deviations import load_endpoint_deviations
 from tools.device_beside import Rate, client_rows, faults_table, matrix_of, topology_rows
 
 BEGIN, END = "<!-- generated: device -->\n", "<!-- end -->"

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.arms.external import NOT_SHOWN
+from fixtures.arms.servers import Arm, Arms
 from fixtures.evidence.reading import read_packet
 from fixtures.judge.finding import Outcome
 from fixtures.judge.rows import Purpose
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import REPOSITORY
-from fixtures.session.arms import Arm, Arms
-from fixtures.session.given import NOT_SHOWN
 
 pytestmark = [pytest.mark.demonstration, pytest.mark.ours("audit")]
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 import pytest
 
+from fixtures.arms.servers import Arms, make_arm
 from fixtures.client.ask import CHAT, run_suite
 from fixtures.engine.stack import load_stack
 from fixtures.lanes.lane import load_lane
 from fixtures.prompts.suite import Prompt, load_suite
-from fixtures.session.arms import Arms, make_arm
-from fixtures.session.caller import Caller
-from fixtures.session.shapes import sample
+from fixtures.workload.caller import Caller
+from fixtures.workload.shapes import sample
 
 pytestmark = pytest.mark.stress
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from fixtures.arms.servers import Arm, Arms, make_arm
 from fixtures.client.ask import run_suite
 from fixtures.client.transcript import Transcript
+from fixtures.diagnosis.explaining import explain
+from fixtures.diagnosis.trial import RowList
 from fixtures.engine.installed import installed_engine
 from fixtures.engine.stack import Stack, load_fault, load_stack
 from fixtures.engine.switch import NOTHING, VARIABLE, Switch, plan_planting
@@ -24,10 +27,7 @@ from fixtures.judge.rows import Purpose
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import load_lane
 from fixtures.prompts.suite import Suite, load_suite
-from fixtures.session.arms import Arm, Arms, make_arm
-from fixtures.session.explaining import explain
-from fixtures.session.shapes import sample
-from fixtures.session.trial import RowList
+from fixtures.workload.shapes import sample
 
 pytestmark = pytest.mark.examples
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from fixtures.arms.servers import Arms, make_arm
 from fixtures.lanes.lane import Lane
-from fixtures.session.arms import Arms, make_arm
-from fixtures.session.asked import stack_name
-from fixtures.session.caller import Caller
+from fixtures.run.request import stack_name
+from fixtures.workload.caller import Caller
 
 pytestmark = [pytest.mark.demonstration, pytest.mark.stress]
 
@@ -19,7 +19,7 @@ SPARE = 7
 """Replicates from here on are servers of one test alone."""
 
 
-def spare(arms: Arms, lane: Lane, config: pytest.Config, role: str, number: int) -> Caller:
+def dedicated(arms: Arms, lane: Lane, config: pytest.Config, role: str, number: int) -> Caller:
     """A caller of a fresh server that no other test uses."""
     arm = make_arm(lane, role, replicate=SPARE + number, stack=stack_name(config))
     return Caller(arms.server(arm).endpoint, arm)
@@ -29,7 +29,7 @@ def test_a_prompt_of_one_id_is_answered_without_speculation(
     arms: Arms, lane: Lane, pytestconfig: pytest.Config
 ) -> None:
     """One id is a whole prefill: it gets an answer, the same twice, and the next request gets its own."""
-    caller = spare(arms, lane, pytestconfig, "target", 0)
+    caller = dedicated(arms, lane, pytestconfig, "target", 0)
     prompt = caller.canary("copy")
     first = caller.prompt_ids(prompt)[:1]
     said = [caller.continuation(first, 8, ignore_eos=True) for _ in range(2)]
@@ -42,7 +42,7 @@ def test_an_answer_with_drafts_ends_exactly_at_the_context_limit(
     arms: Arms, lane: Lane, pytestconfig: pytest.Config
 ) -> None:
     """Near the limit the engine has to cut its drafts: the last position is used, none beyond, and it lives on."""
-    caller = spare(arms, lane, pytestconfig, "candidate", 0)
+    caller = dedicated(arms, lane, pytestconfig, "candidate", 0)
     limit = caller.context_limit()
     for room in (1, caller.depth, caller.depth + 1, 2 * caller.depth + 3):
         assert caller.fill_to_the_limit(room) == (room, "length", room, limit)
@@ -54,7 +54,7 @@ def test_the_smallest_top_k_with_drafts_gives_the_greedy_answer(
     arms: Arms, lane: Lane, pytestconfig: pytest.Config
 ) -> None:
     """Also where a step has no draft left to verify, one id before a cap: whatever the seed, the best id is said."""
-    caller = spare(arms, lane, pytestconfig, "candidate", 2)
+    caller = dedicated(arms, lane, pytestconfig, "candidate", 2)
     prompt = caller.canary("copy")
     assert prompt.answer_ids is not None
     for cap in (prompt.max_tokens, 30, 31, 32, 33):
@@ -69,7 +69,7 @@ def test_drafts_that_a_grammar_cuts_leave_the_answers_right(
 
     Cut drafts are drafts of different lengths, which is where recurrent states go wrong.
     """
-    caller = spare(arms, lane, pytestconfig, "candidate", 1)
+    caller = dedicated(arms, lane, pytestconfig, "candidate", 1)
     prompt = caller.canary("json")
     schema = {
         "type": "object",

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fixtures.arms.servers import Arms, make_arm
 from fixtures.lanes.lane import Lane, Speculation
-from fixtures.session.arms import Arms, make_arm
-from fixtures.session.asked import stack_name
-from fixtures.session.caller import Caller
+from fixtures.run.request import stack_name
+from fixtures.workload.caller import Caller
 
 pytestmark = [pytest.mark.demonstration, pytest.mark.stress]
 
@@ -19,7 +19,9 @@ KINDS = ("copy", "sort", "json", "add", "phrase", "code")
 def proposing(arms: Arms, lane: Lane, config: pytest.Config, method: Any, **extra: Any) -> Caller:
     """A caller of a server whose drafts come from another proposer."""
     speculation = Speculation(method=method, num_speculative_tokens=3, extra=extra)
-    arm = make_arm(lane.model_copy(update={"speculation": speculation}), "spare", stack=stack_name(config))
+    arm = make_arm(
+        lane.model_copy(update={"speculation": speculation}), "dedicated", stack=stack_name(config)
+    )
     return Caller(arms.server(arm).endpoint, arm)
 
 

@@ -14,9 +14,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from fixtures.arms.servers import TRACE_FILE, Arm, Arms, make_arm
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import MetricsUnavailable, read_counters
 from fixtures.client.transcript import Transcript
+from fixtures.diagnosis.explaining import RoundSource, explain
+from fixtures.diagnosis.trial import RowList
 from fixtures.engine.programmes import Script, answers_of, exhaustive, programme
 from fixtures.engine.server import Server, StartFailed
 from fixtures.evidence.plugin import Evidence, settle
@@ -31,12 +34,9 @@ from fixtures.judge.rows import Purpose, Row
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
-from fixtures.session.arms import TRACE_FILE, Arm, Arms, make_arm
-from fixtures.session.asked import stack_name
-from fixtures.session.explaining import RoundSource, explain
-from fixtures.session.recordings import forced_acceptance
-from fixtures.session.shapes import sample
-from fixtures.session.trial import RowList
+from fixtures.run.request import stack_name
+from fixtures.workload.recordings import forced_acceptance
+from fixtures.workload.shapes import sample
 
 pytestmark = [pytest.mark.programmes, pytest.mark.applies(speculation="scripted")]
 

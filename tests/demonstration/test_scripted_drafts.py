@@ -10,13 +10,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from fixtures.arms.servers import Arm, Arms, make_arm
+from fixtures.diagnosis.trial import Trial, wrong_answers
 from fixtures.judge.finding import Outcome
 from fixtures.judge.rows import Purpose
 from fixtures.judge.verdict import Verdict
 from fixtures.lanes.lane import Lane, load_lane
-from fixtures.session.arms import Arm, Arms, make_arm
-from fixtures.session.recordings import Recordings
-from fixtures.session.trial import Trial, wrong_answers
+from fixtures.workload.recordings import Recordings
 
 pytestmark = pytest.mark.demonstration
 

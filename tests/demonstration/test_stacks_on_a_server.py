@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from fixtures.arms.servers import TRACE_FILE, Arms, make_arm
 from fixtures.client.metrics import difference, read_counters
 from fixtures.judge.rounds import read_trace
 from fixtures.lanes.lane import load_lane
-from fixtures.session.arms import TRACE_FILE, Arms, make_arm
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.stress
 

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.client.ask import CHAT, COMPLETIONS
 from fixtures.client.reply import Reply, send
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

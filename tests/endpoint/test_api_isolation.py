@@ -14,7 +14,7 @@ from fixtures.client.ask import CHAT, run_suite
 from fixtures.client.reply import send
 from fixtures.client.transcript import Transcript
 from fixtures.prompts.suite import Prompt, Suite, load_suite
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

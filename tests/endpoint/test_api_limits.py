@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

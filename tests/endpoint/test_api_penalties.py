@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

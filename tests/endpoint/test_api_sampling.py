@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fixtures.client.ask import CHAT
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

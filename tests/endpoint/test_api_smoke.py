@@ -5,10 +5,10 @@ from __future__ import annotations
 import openai
 import pytest
 
+from fixtures.arms.servers import Arm, Arms
 from fixtures.client.ask import ask
 from fixtures.evidence.plugin import Evidence
 from fixtures.prompts.suite import Prompt
-from fixtures.session.arms import Arm, Arms
 
 pytestmark = pytest.mark.endpoint
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.session.caller import Caller, first_occurrences
+from fixtures.workload.caller import Caller, first_occurrences
 
 pytestmark = pytest.mark.endpoint
 

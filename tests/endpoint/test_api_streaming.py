@@ -5,7 +5,7 @@ from __future__ import annotations
 import openai
 import pytest
 
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

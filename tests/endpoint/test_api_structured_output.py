@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fixtures.client.transcript import Transcript
-from fixtures.session.caller import Caller
+from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
 

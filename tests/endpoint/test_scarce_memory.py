@@ -6,14 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fixtures.arms.servers import Arms, make_arm
 from fixtures.client.metrics import difference, read_counters
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
-from fixtures.session.arms import Arms, make_arm
-from fixtures.session.asked import stack_name
-from fixtures.session.caller import Caller
+from fixtures.run.request import stack_name
+from fixtures.workload.caller import Caller
 
-pytestmark = [pytest.mark.endpoint, pytest.mark.spare, pytest.mark.ours("restarts")]
+pytestmark = [pytest.mark.endpoint, pytest.mark.dedicated, pytest.mark.ours("restarts")]
 
 CHUNK = 256
 """Tokens of one prefill step."""
@@ -29,7 +29,7 @@ def caller(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Caller:
         pytest.skip(f"not offered: lane {lane.name} does not say how few cache blocks are scarce")
     scarce = ("--max-num-batched-tokens", str(CHUNK), "--num-gpu-blocks-override", str(blocks))
     engine = lane.engine.model_copy(update={"arguments": (*lane.engine.arguments, *scarce)})
-    arm = make_arm(lane.model_copy(update={"engine": engine}), "spare", stack=stack_name(pytestconfig))
+    arm = make_arm(lane.model_copy(update={"engine": engine}), "dedicated", stack=stack_name(pytestconfig))
     return Caller(arms.server(arm).endpoint, arm)
 
 

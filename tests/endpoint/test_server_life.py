@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.arms.servers import Arm, Arms
 from fixtures.engine.audit import audit
-from fixtures.session.arms import Arm, Arms
 
 pytestmark = [pytest.mark.endpoint, pytest.mark.ours("audit")]
 

@@ -10,7 +10,7 @@ from fixtures.engine.installed import installed_engine
 from fixtures.engine.overlay import build_overlay
 from fixtures.engine.stack import load_stack
 from fixtures.lanes.lane import RUNS, load_lane
-from fixtures.session.asked import lane_names, stack_name
+from fixtures.run.request import lane_names, stack_name
 
 pytestmark = pytest.mark.patches
 

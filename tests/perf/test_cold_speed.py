@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from fixtures.arms.servers import Arm
 from fixtures.client.transcript import Transcript
 from fixtures.evidence.plugin import settle
 from fixtures.judge.freshness import judge_freshness
@@ -13,8 +14,7 @@ from fixtures.judge.parity import Role, judge_parity
 from fixtures.judge.rows import Purpose
 from fixtures.judge.speed import judge_speed
 from fixtures.lanes.lane import Lane
-from fixtures.session.arms import Arm
-from fixtures.session.recordings import Recordings
+from fixtures.workload.recordings import Recordings
 
 pytestmark = pytest.mark.perf
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.arms.servers import Arm
 from fixtures.client.transcript import Transcript
 from fixtures.evidence.plugin import settle
 from fixtures.judge.control import judge_control
@@ -11,9 +12,8 @@ from fixtures.judge.freshness import judge_freshness
 from fixtures.judge.parity import Role, judge_parity
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
-from fixtures.session.arms import Arm
-from fixtures.session.recordings import Recordings
-from fixtures.session.window import Window
+from fixtures.workload.ab_window import Window
+from fixtures.workload.recordings import Recordings
 
 pytestmark = [pytest.mark.perf, pytest.mark.control, pytest.mark.timed]
 

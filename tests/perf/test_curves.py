@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.arms.servers import Arm
 from fixtures.evidence.plugin import settle
 from fixtures.judge.curves import judge_curves, read_level
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite
-from fixtures.session import curves
-from fixtures.session.arms import Arm
-from fixtures.session.recordings import Recordings
+from fixtures.workload import curves
+from fixtures.workload.recordings import Recordings
 
 pytestmark = pytest.mark.curves
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.arms.servers import make_arm
 from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import Lane
 from fixtures.models.canary.fresh import is_canary, write_fresh
-from fixtures.session.arms import make_arm
-from fixtures.session.null_run import NullRun
-from fixtures.session.recordings import Recordings
+from fixtures.workload.null_run import NullRun
+from fixtures.workload.recordings import Recordings
 
 pytestmark = pytest.mark.null_control
 

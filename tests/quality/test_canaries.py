@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.arms.servers import Arm
 from fixtures.judge.canaries import judge_canaries
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
-from fixtures.session.arms import Arm
-from fixtures.session.quality import Judgement
-from fixtures.session.recordings import Recordings
-from fixtures.session.shapes import Shapes, record_mixed_canaries
+from fixtures.run.quality import Judgement
+from fixtures.workload.recordings import Recordings
+from fixtures.workload.shapes import Shapes, record_mixed_canaries
 
 pytestmark = pytest.mark.quality
 

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 import pytest
 
+from fixtures.arms.servers import Arm, Arms, make_arm
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import read_counters
 from fixtures.client.transcript import Transcript
+from fixtures.diagnosis.trial import RowList
 from fixtures.judge.counters import CounterSpan
 from fixtures.judge.finding import Outcome
 from fixtures.judge.rows import Purpose
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
-from fixtures.session.arms import Arm, Arms, make_arm
-from fixtures.session.asked import stack_name
-from fixtures.session.plugin import Speaker
-from fixtures.session.trial import RowList
+from fixtures.run.plugin import Speaker
+from fixtures.run.request import stack_name
 
 pytestmark = [pytest.mark.false_alarms, pytest.mark.timeout(7200)]
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from fixtures.arms.servers import Arm, Arms
 from fixtures.client.ask import run_suite
+from fixtures.diagnosis.explaining import judge_explained
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
-from fixtures.session.arms import Arm, Arms
-from fixtures.session.explaining import judge_explained
-from fixtures.session.quality import Judgement
-from fixtures.session.recordings import Recordings
+from fixtures.run.quality import Judgement
+from fixtures.workload.recordings import Recordings
 
 pytestmark = pytest.mark.holdout
 

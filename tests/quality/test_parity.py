@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
+from fixtures.arms.servers import Arm
 from fixtures.client.transcript import Transcript
+from fixtures.diagnosis.explaining import judge_explained
 from fixtures.judge.acceptance import judge_acceptance, judge_programme
 from fixtures.judge.finding import Finding
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
-from fixtures.session.arms import Arm
-from fixtures.session.explaining import judge_explained
-from fixtures.session.quality import Judgement
-from fixtures.session.recordings import Recordings, forced_acceptance
-from fixtures.session.shapes import Shapes
+from fixtures.run.quality import Judgement
+from fixtures.workload.recordings import Recordings, forced_acceptance
+from fixtures.workload.shapes import Shapes
 
 pytestmark = pytest.mark.quality
 

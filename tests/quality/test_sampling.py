@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from fixtures.arms.servers import Arm, Arms
 from fixtures.evidence.plugin import Evidence
 from fixtures.judge.sampling import Sample, judge_sampling, judge_tie_rule
 from fixtures.prompts.suite import load_suite
-from fixtures.session.arms import Arm, Arms
-from fixtures.session.deviations import known_deviation
-from fixtures.session.drawing import PROMPTS, Greedy, Sampled, ask_with_heads, draw_samples
-from fixtures.session.quality import Judgement
-from fixtures.session.recordings import Recordings
-from fixtures.session.shapes import sample
+from fixtures.run.deviations import known_deviation
+from fixtures.run.quality import Judgement
+from fixtures.workload.recordings import Recordings
+from fixtures.workload.sampling import PROMPTS, Greedy, Sampled, ask_with_heads, draw_samples
+from fixtures.workload.shapes import sample
 
 pytestmark = pytest.mark.sampling
 

@@ -11,7 +11,7 @@ import pytest
 
 from fixtures.engine.installed import InstalledEngine
 from fixtures.parsing import BadInput
-from fixtures.session import outcome
+from fixtures.run import outcome
 from tools.airgap import pack
 from tools.airgap.pack import DEFAULT_PROFILE, ERASED, Profile, known_profiles, load_profile, slim_engine
 from tools.airgap.pack import main as run

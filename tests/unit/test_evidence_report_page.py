@@ -121,7 +121,7 @@ def test_every_section_shows_what_its_rows_say(full: Page) -> None:
     said = {name: re.sub(r"\s+", " ", text) for name, text in full.by_section.items()}
     assert "canaries passed 1 passed 33.0 s" in said["stages"]
     assert "parity.wrong_token" in said["findings"]
-    assert "python -m fixtures.session.replay" in said["findings"]
+    assert "python -m fixtures.diagnosis.replay" in said["findings"]
     for words in (
         "recurrent prefix",
         "known deviation",

@@ -79,7 +79,7 @@ def test_a_divergence_is_shown_with_prompt_texts_gap_place_class_and_a_command()
         "rank 2",
         "round 13, row 0, after a full reject; the verifier row's own choice is wrong (rounds from the trace)",
         "points at     commit bookkeeping after a rejection",
-        "python -m fixtures.session.replay --lane canary-cpu --stack some-stack --fault some-fault suite/p3",
+        "python -m fixtures.diagnosis.replay --lane canary-cpu --stack some-stack --fault some-fault suite/p3",
     ):
         assert part in shown, (part, shown)
 

@@ -1,0 +1,137 @@
+"""A server that starts beside another one: taken over by its arm, thrown away for every other, never left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fixtures.arms import servers
+from fixtures.diagnosis.trial import RowList
+from fixtures.engine.pool import Pool, Slot
+from fixtures.engine.server import Progress, Server, StartFailed, start_server, survivors
+from fixtures.engine.startup import StartFailure
+from fixtures.lanes.lane import load_lane
+from tests.unit.standin import launching
+
+CORES = (0, 1)
+LANE = load_lane("canary-cpu")
+TARGET, CANDIDATE, RESTART = (
+    servers.make_arm(LANE, role, replicate=n) for role, n in (("target", 1), ("candidate", 1), ("target", 2))
+)
+
+
+class StandIns(servers.Arms):
+    """Arms whose servers are stand-ins; `instances` keeps what was started, by label."""
+
+    failing: str = ""
+
+    def _overlay(self, spec: Any, engine: Any) -> Any:
+        return launching.overlay()
+
+    def _launch(self, arm: servers.Arm, lease: Any) -> Any:
+        launch = super()._launch(arm, lease)
+
+        def call(progress: Progress) -> Server:
+            if arm.label == self.failing:
+                raise StartFailed(StartFailure("killed", "planted", ()), Path("log"))
+            server = start_server(
+                arm.spec,
+                lease=lease,
+                overlay=launching.overlay(),
+                folder=self.folder_of(arm),
+                timeout_s=30,
+                progress=progress,
+            )
+            self.instances[arm.label] = server.instance
+            return server
+
+        launch.call = call
+        return launch
+
+    def _audit(self, arm: servers.Arm, server: Any, engine: Any, evidence: Any) -> None:
+        self._rows[arm.spec.digest] = {"arm": arm.label}
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
+    """A whole machine of two cores, on which target, candidate and the target's restart are going to be asked."""
+    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setenv("STANDIN_NOTES", str(tmp_path))
+    monkeypatch.setenv("STANDIN_START_S", "0")
+    monkeypatch.setattr("fixtures.engine.pool.lease_folder", lambda: tmp_path)
+    monkeypatch.setattr(servers, "installed_engine", lambda distribution: None)
+    pool = Pool((Slot("cpu", (0,), CORES, confined=False),), "cpu:1")
+    made = StandIns(pool, tmp_path, RowList(), lambda line: None, lambda secret: None)
+    made.instances = {}
+    made.upcoming = [TARGET, CANDIDATE, RESTART]
+    return made
+
+
+def test_the_next_arm_takes_over_the_slot_of_the_one_that_was_asked(running: StandIns) -> None:
+    first = running.server(TARGET)
+    running.begin_next()
+    running.begin_next()  # once
+    assert first.is_alive()
+    second = running.server(CANDIDATE)
+    assert running.instances["candidate#1"] == second.instance
+    assert not first.is_alive(), "its slot has gone to the next one"
+    assert second.is_alive()
+    assert [start.label for start in running.starts] == ["target#1", "candidate#1"]
+    with pytest.raises(TimeoutError):
+        running.pool.acquire(timeout_s=0)  # the lease is held as long as the second server lives
+    running.begin_next()
+    assert running.server(RESTART).instance == running.instances["target#2"]
+    assert running.close() == []
+    running.pool.acquire(timeout_s=0).release()
+
+
+def test_another_arm_that_is_asked_first_gets_a_start_of_its_own(running: StandIns) -> None:
+    running.server(TARGET)
+    running.begin_next()
+    other = running.server(RESTART)
+    assert other.is_alive()
+    assert "candidate#1" not in [start.label for start in running.starts]
+    assert not survivors(running.instances.get("candidate#1", "never started"))
+    assert running.close() == []
+
+
+def test_what_was_begun_ends_with_the_run(running: StandIns) -> None:
+    running.server(TARGET)
+    running.begin_next()
+    assert running.close() == []
+    assert not survivors(running.instances.get("candidate#1", "never started"))
+    running.pool.acquire(timeout_s=0).release()
+
+
+def test_a_start_that_fails_in_the_background_fails_its_own_arm(running: StandIns) -> None:
+    running.failing = "candidate#1"
+    running.server(TARGET)
+    running.begin_next()
+    with pytest.raises(StartFailed, match="planted"):
+        running.server(CANDIDATE)
+    assert [row["check"] for row in running.evidence.rows["finding"]] == ["server.start"]
+    assert running.server(RESTART).is_alive()
+    assert running.close() == []
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [
+        (Slot("cpu", (0,), CORES[:1], confined=False),),
+        (Slot("cpu", (0,), CORES[:1]), Slot("cpu", (1,), CORES[1:])),
+        (Slot("cuda", (0,)),),
+    ],
+    ids=["one-core", "two-slots", "gpu"],
+)
+def test_nothing_is_begun_where_it_would_take_from_somebody(
+    running: StandIns, slots: tuple[Slot, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU holds one server, another slot is another run's, and one core has nothing to spare."""
+    monkeypatch.setattr(Pool, "require", lambda pool, kind, devices: None)
+    running.pool = Pool(slots, "here")
+    running.server(TARGET)
+    running.begin_next()
+    assert list(running.instances) == ["target#1"]
+    assert running.close() == []
