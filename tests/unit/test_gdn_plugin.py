@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fixtures.gdn.operation_sets import check_names
 from fixtures.gdn.subjects import SUBJECTS, why_not
-from fixtures.gdn.under_test import check_names
 
 ROOT = Path(__file__).parents[2]
 
