@@ -201,7 +201,7 @@ NOT_TEXT_CHANGES = {
         "diff --git a/vllm/l b/vllm/l\nnew file mode 120000\n--- /dev/null\n+++ b/vllm/l\n@@ -0,0 +1 @@\n+/etc\n",
         "link",
     ),
-    "mode": (GIT + "old mode 100644\nnew mode 100755\n", "no hunk"),
+    "mode": (GIT + "old mode 100644\nnew mode 100755\n", "mode from 100644 to 100755, and nothing else"),
     "mode and text": (GIT + "old mode 100644\nnew mode 100755\n" + HUNK, "mode"),
     "git binary": (GIT + "GIT binary patch\nliteral 1\nIcmZPo000310RR91\n", "binary"),
     "binary": ("Binary files a/vllm/table.json and b/vllm/table.json differ\n", "binary"),
@@ -211,8 +211,39 @@ NOT_TEXT_CHANGES = {
     ),
     "rename": (
         "diff --git a/vllm/module.py b/vllm/m2.py\nrename from vllm/module.py\nrename to vllm/m2.py\n",
-        "no hunk",
+        "renames vllm/module.py to vllm/m2.py",
     ),
+    "copy": (
+        "diff --git a/vllm/module.py b/vllm/m2.py\ncopy from vllm/module.py\ncopy to vllm/m2.py\n",
+        "copies vllm/module.py to vllm/m2.py",
+    ),
+    "rename with a change": (
+        "diff --git a/vllm/module.py b/vllm/m2.py\nrename from vllm/module.py\nrename to vllm/m2.py\n"
+        "--- a/vllm/module.py\n+++ b/vllm/m2.py\n@@ -1,1 +1,1 @@\n-line 1\n+x\n",
+        "renames",
+    ),
+    "deletion of an empty file": (GIT + "deleted file mode 100644\nindex e69de29..0000000\n", "deletes"),
+    "no numbers": (
+        GIT + "--- a/vllm/module.py\n+++ b/vllm/module.py\n@@\n-line 1\n+x\n",
+        "without line numbers",
+    ),
+    "dots for numbers": (HUNK.replace("@@ -1,1 +1,1 @@", "@@ ... @@"), "expected '@@ -10,7 +10,8 @@'"),
+    "one number": (HUNK.replace("@@ -1,1 +1,1 @@", "@@ -1 @@"), "without line numbers"),
+    "merge": (HUNK.replace("@@ -1,1 +1,1 @@", "@@@ -1,1 -1,1 +1,1 @@@"), "combined diff"),
+    "windows": (HUNK.replace("\n", "\r\n"), "CRLF"),
+    "windows headers": (GIT.replace("\n", "\r\n") + HUNK, "CRLF"),
+    "no last line feed": (HUNK.removesuffix("\n"), "ends in the middle of a line"),
+    "byte order mark": ("\ufeff" + HUNK, "byte order mark"),
+    "too many lines": (HUNK.replace("-1,1 +1,1", "-1,1 +1,0"), "more lines than it announces"),
+    "too few lines": (HUNK.replace("-1,1 +1,1", "-1,4 +1,4"), "announces 3 old and 3 new lines more than"),
+    "lost spaces": (HUNK.replace("-1,1 +1,1", "-1,2 +1,2") + "line 2\n", "white space was lost"),
+    "overlapping hunks": (HUNK + "@@ -1,1 +1,1 @@\n-line 1\n+y\n", "inside or before the hunk above it"),
+    "web page": ("<!DOCTYPE html>\n<html></html>\n", "web page"),
+    "context diff": ("*** a/vllm/module.py\n--- b/vllm/module.py\n***************\n", "context diff"),
+    "plain diff": ("1c1\n< line 1\n---\n> x\n", "without context"),
+    "encoded mail": ("From a\nContent-Transfer-Encoding: base64\n\nLS0tIGEv\n", "encoded (base64)"),
+    "series": (f"From {'a' * 40} Mon\n{HUNK}-- \n2.4\n\nFrom {'b' * 40} Mon\n{HUNK}", "2 mails of a series"),
+    "control character": (HUNK.replace("module.py", "mod\x07ule.py"), "plain relative path"),
     "prose": ("just prose\n", "no hunk"),
     "empty": ("", "no hunk"),
     "truncated": ("--- a/vllm/module.py\n+++ b/vllm/module.py\n@@ -1,2 +1,2 @@\n-line 1\n", "unified diff"),
@@ -222,6 +253,104 @@ NOT_TEXT_CHANGES = {
 @pytest.mark.parametrize(("text", "reason"), NOT_TEXT_CHANGES.values(), ids=NOT_TEXT_CHANGES.keys())
 def test_everything_but_text_changes_of_plain_files_is_refused(package: Path, text: str, reason: str) -> None:
     assert reason in str(refusal(package, one_set(text)))
+
+
+MAIL = """From 1f2e3d4c5b6a79881f2e3d4c5b6a79881f2e3d4c Mon Sep 17 00:00:00 2001
+From: A <a@example.com>
+Subject: [PATCH 1/1] say x
+
+It says x.
+---
+ vllm/module.py | 2 +-
+ 1 file changed, 1 insertion(+), 1 deletion(-)
+
+"""
+
+
+def test_mail_of_format_patch_is_applied(package: Path) -> None:
+    text = MAIL + GIT + "index 1f2e3d4..5b6a798 100644\n" + HUNK + "-- \n2.40.1\n\n"
+    assert apply_sets([one_set(text)], package).contents == {
+        FILE: "".join(replaced(LINES, 1, "x\n")).encode()
+    }
+
+
+@pytest.mark.parametrize("mode", ["100644", "100755"])
+def test_new_empty_file_is_added(package: Path, mode: str) -> None:
+    text = "diff --git a/vllm/inner/__init__.py b/vllm/inner/__init__.py\n"
+    text += f"new file mode {mode}\nindex 0000000..e69de29\n"
+    assert apply_sets([one_set(text)], package).contents == {"vllm/inner/__init__.py": b""}
+    (package / "inner" / "__init__.py").write_text("")
+    result = apply_sets([one_set(text)], package)
+    assert (result.contents, result.reports[0].already_applied) == ({}, True)
+    (package / "inner" / "__init__.py").write_text("x = 1\n")
+    assert "exists with other content" in str(refusal(package, one_set(text)))
+
+
+def test_new_empty_file_beside_a_change_is_added_with_it(package: Path) -> None:
+    empty = "diff --git a/vllm/e.py b/vllm/e.py\nnew file mode 100644\nindex 0000000..e69de29\n"
+    result = apply_sets([one_set(GIT + HUNK + empty)], package)
+    assert set(result.contents) == {FILE, "vllm/e.py"}
+
+
+def test_path_in_quotes_is_read_as_git_wrote_it(package: Path) -> None:
+    (package / "für.py").write_text("a\n")
+    hunk = '--- "a/vllm/f\\303\\274r.py"\n+++ "b/vllm/f\\303\\274r.py"\n@@ -1 +1 @@\n-a\n+b\n'
+    assert apply_sets([one_set(hunk)], package).contents == {"vllm/für.py": b"b\n"}
+    plain = hunk.replace('"', "").replace("\\303\\274", "ü")
+    assert apply_sets([one_set(plain)], package).contents == {"vllm/für.py": b"b\n"}
+    assert "plain relative" in str(refusal(package, one_set(hunk.replace("\\303\\274", "\\n"))))
+
+
+def test_changed_lines_of_a_file_with_windows_line_ends_are_applied(package: Path) -> None:
+    lines = [line.replace("\n", "\r\n") for line in LINES]
+    (package / "module.py").write_bytes("".join(lines).encode())
+    result = apply_sets([one_set(diff(lines, replaced(lines, 5, "x\r\n")))], package)
+    assert result.contents == {FILE: "".join(replaced(lines, 5, "x\r\n")).encode()}
+
+
+def test_line_that_differs_by_what_nobody_sees_says_so(package: Path) -> None:
+    text = diff(LINES, replaced(LINES, 5, "x\n"))
+    (package / "module.py").write_bytes("".join(LINES).replace("\n", "\r\n").encode())
+    assert "'line 3' ends in CRLF, the patch expects LF" in str(refusal(package, one_set(text)))
+    (package / "module.py").write_text("".join(LINES).replace("line 4", "line  4"))
+    assert "only white space differs" in str(refusal(package, one_set(text)))
+    (package / "module.py").write_text("".join(LINES[:6]) + "line 7")
+    refused = str(refusal(package, one_set(text.replace("line 7\n", "line 7\n"))))
+    assert "'line 7' ends in no line feed, the patch expects LF" in refused
+    assert "\\ No newline at end of file" in refused
+
+
+def test_new_file_of_a_plain_diff_is_added(package: Path) -> None:
+    text = "--- a/vllm/new.py\n+++ b/vllm/new.py\n@@ -0,0 +1,1 @@\n+x = 1\n"
+    assert apply_sets([one_set(text)], package).contents == {"vllm/new.py": b"x = 1\n"}
+
+
+PIECES = [*HUNK.splitlines(True), *GIT.splitlines(True), MAIL, "\r\n", " ", "@@\n", "--- /dev/null\n"]
+PIECES += [
+    "\\ No newline at end of file\n",
+    "new file mode 100644\n",
+    "deleted file mode 100644\n",
+    "rename from x\n",
+]
+PIECES += [
+    "Binary files a and b differ\n",
+    "GIT binary patch\nliteral 1\n",
+    "copy to y\n",
+    '+++ "b/vllm/\\303"\n',
+]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(max_size=300) | st.lists(st.sampled_from(PIECES)).map("".join))
+def test_any_text_is_applied_or_refused_with_its_name(tmp_path: Path, text: str) -> None:
+    package = tmp_path / "vllm"
+    package.mkdir(exist_ok=True)
+    (package / "module.py").write_text("".join(LINES))
+    try:
+        outcome = str(apply_sets([one_set(text)], package).reports[0].name)
+    except PatchRefused as refused:
+        outcome = str(refused)
+    assert outcome.startswith("set/0.patch")
 
 
 def test_text_patch_of_a_binary_file_is_refused(package: Path) -> None:
