@@ -76,9 +76,9 @@ def test_a_changed_fault_has_to_be_killed_again() -> None:
 
 
 def test_lanes_of_other_devices_are_left_to_other_machines() -> None:
-    paths = ["fixtures/lanes/canary-cuda.toml", "fixtures/lanes/canary-cpu-uniform.toml"]
+    paths = ["fixtures/lanes/canary-cuda-tp2.toml", "fixtures/lanes/canary-cpu-ragged.toml"]
     found = change_impact(paths, devices=["cpu"])
-    assert found.pairs == (Pair("canary-cpu-uniform", "stock"),)
+    assert found.pairs == (Pair("canary-cpu-ragged", "stock"),)
     assert len(found.elsewhere) == 1
     assert "needs cuda" in found.elsewhere[0]
     nothing_here = change_impact(paths[:1], devices=["cpu"])
@@ -94,11 +94,11 @@ def test_what_has_no_engine_here_is_pending_beside_what_has_one(monkeypatch: pyt
 
     monkeypatch.setattr("fixtures.gate.impact.installed_engine", only_cpu)
     found = without_what_cannot_run(
-        change_impact(["fixtures/lanes/canary-cuda.toml", "fixtures/lanes/canary-cpu-uniform.toml"])
+        change_impact(["fixtures/lanes/canary-cuda-tp2.toml", "fixtures/lanes/canary-cpu-ragged.toml"])
     )
-    assert found.pairs == (Pair("canary-cpu-uniform", "stock"),)
+    assert found.pairs == (Pair("canary-cpu-ragged", "stock"),)
     ((pair, why),) = found.unable
-    assert pair.lane == "canary-cuda"
+    assert pair.lane == "canary-cuda-tp2"
     assert "vllm is not installed" in why
 
 
