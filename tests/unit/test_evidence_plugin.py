@@ -59,12 +59,22 @@ def test_without_the_option_rows_are_dropped_and_nothing_is_written(project: pyt
     assert [p.name for p in project.path.rglob("*.json*")] == []
 
 
-def test_a_second_run_into_the_folder_is_a_usage_error(project: pytest.Pytester) -> None:
-    run(project, "--evidence", "packet")
-    again = run(project, "--evidence", "packet")
-    assert again.ret == pytest.ExitCode.USAGE_ERROR
-    again.stderr.fnmatch_lines(["*--evidence: *packet: not empty*"])
-    assert read_packet(project.path / "packet").finished
+def test_the_same_command_twice_leaves_two_packets(project: pytest.Pytester) -> None:
+    """A packet is never written over and never mixed with another run's rows."""
+    for _ in range(2):
+        run(project, "--evidence", "packet").assert_outcomes(passed=6)
+    first, second = (read_packet(project.path / name) for name in ("packet", "packet-2"))
+    assert first.finished
+    assert second.finished
+    assert first.run_id != second.run_id
+
+
+def test_a_folder_with_other_files_is_a_usage_error(project: pytest.Pytester) -> None:
+    project.mkdir("packet").joinpath("notes.txt").write_text("mine")
+    done = run(project, "--evidence", "packet")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*--evidence: *packet: not empty*"])
+    assert [p.name for p in (project.path / "packet").iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize(

