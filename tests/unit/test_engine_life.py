@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.engine.audit import audit_processes
+from fixtures.engine.caches import FOLDERS
 from fixtures.engine.health import probe_device
 from fixtures.engine.pool import Lease, Slot
 from fixtures.engine.server import AuditFailed, Server, StartFailed, survivors
@@ -67,6 +68,42 @@ def test_a_server_that_was_killed_in_use_is_told_from_one_that_was_stopped(
     assert server.why_dead().cause == "killed"
     assert server.stop() == ()
     assert traces(server) == []
+
+
+def test_a_process_that_outlives_its_grace_is_slow_and_not_left_behind(lease: Lease, tmp_path: Path) -> None:
+    """The stand-in's child ignores SIGTERM; it is killed, said, and gone."""
+    server = start(lease, tmp_path / "server")
+    assert server.stop() == ()
+    assert any("outlived its grace" in line for line in server.slow), server.slow
+    assert not survivors(server.instance)
+
+
+def test_a_process_that_nothing_ends_is_left_behind(
+    lease: Lease, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that hangs in its driver: killed in vain, within bounded time."""
+    server = start(lease, tmp_path / "server")
+    server.supervisor.kill()
+    server.supervisor.wait()
+    monkeypatch.setattr("fixtures.engine.server.CLEAR_S", 0.2)
+    monkeypatch.setattr("fixtures.engine.server.kill_all", lambda processes: None)
+    left = server.stop()
+    monkeypatch.undo()
+    assert any("is alive after SIGKILL" in what for what in left), left
+    assert server.left == left
+    server.stop()  # for good, now that killing works
+    assert not survivors(server.instance)
+
+
+def test_caches_of_a_start_are_its_own_and_begin_empty(lease: Lease, tmp_path: Path) -> None:
+    """What one start has compiled or tuned is not what the next one runs."""
+    server = start(lease, tmp_path / "server")
+    (first,) = [r for r in server.process_reports if r.kind == "process"][:1]
+    folders = {name: Path(first.environment[name]) for name in FOLDERS}
+    assert all(path.is_dir() and path.is_relative_to(tmp_path / "server") for path in folders.values())
+    assert server.caches is not None
+    assert set(server.caches.describe({}).values()) == {"empty"}
+    assert server.stop() == ()
 
 
 @pytest.mark.parametrize(
