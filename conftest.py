@@ -9,6 +9,7 @@ pytest_plugins = [
     "fixtures.run.selection",
     "fixtures.run.plugin",
     "fixtures.run.quality",
+    "fixtures.subject_process.plugin",
     "fixtures.gate.plugin",
     "fixtures.fault_injection.plugin",
     "fixtures.run.outcome",
