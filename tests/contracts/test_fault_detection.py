@@ -1,29 +1,26 @@
 """Detection: every white-box fault is planted, and killed by the contract that is meant for it.
 
-One child run takes all mutants as subjects; the matrix fault x contract is printed and written to docs.
+One child run takes all mutants as subjects; the matrix fault x contract goes into the packet.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from fixtures.gdn.mutants import load_mutants
 from fixtures.gdn.mutants.matrix import detect, require_killed, require_quiet
 
-ROOT = Path(__file__).parents[2]
-TABLE = ROOT / "docs" / "detection-contracts.md"
-
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, evidence):
     """Outcome of every contract on every mutant and on the sound subject: {fault: {family: (failed, passed)}}."""
     report = tmp_path_factory.mktemp("faults") / "outcomes.jsonl"
     # The layers have faults of their own. The slowest cases are left out: what they see, smaller ones see too.
     extra = ["--ignore=tests/contracts/layers", "-k", "not qwen and not 512"]
     # Two minutes on two idle cores; the limit is for a child that hangs, not for a machine that is busy.
-    return detect("tests/contracts", load_mutants(), report, TABLE, extra=extra, timeout_s=2400)
+    found = detect("tests/contracts", load_mutants(), report, extra=extra, timeout_s=2400)
+    evidence.append("operation-faults", {"folder": "tests/contracts", "outcomes": found})
+    return found
 
 
 @pytest.mark.faults

@@ -9,6 +9,7 @@ from judge_rows import packet_rows, suite_of, transcript
 
 from fixtures.evidence.packet import PacketWriter
 from fixtures.judge.verdict import Verdict
+from fixtures.report.pages import write_pages
 
 WRONG_AT = 50
 HOSTILE = "<script>document.title = 'owned'</script><img src=x onerror=alert(1)> & \"quotes\""
@@ -132,4 +133,8 @@ def seal(directory: Path, rows: dict[str, list[dict[str, Any]]], run_id: str = "
         }
     )
     writer.add_log("target-1.log", "ready")
-    return writer.finish()
+    verdict = writer.conclude()
+    if writer.concluded is not None:
+        write_pages(directory, writer.concluded, verdict)
+    writer.seal()
+    return verdict

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.docs import runs
 from fixtures.evidence.packet import PacketWriter
-from fixtures.fault_injection import plugin as fault_injection
 from fixtures.judge.detection import SOUND, observe
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.judge.rounds import STATE_PROMOTION
 from fixtures.lanes.lane import load_lane
+from fixtures.parsing import BadInput
+from fixtures.report.markdown import END, begin
 from tests.unit.judge_rows import transcript
 from tools.device_beside import Rate, client_rows
-from tools.device_page import BEGIN, END, INVALID_EVIDENCE, main, read_run, render
+from tools.device_page import BLOCK, INVALID_EVIDENCE, main, read_run, render
 
 PROMPTS = ("a", "b")
 IDENTITY = {
@@ -72,10 +74,10 @@ def test_the_tables_go_between_the_marks_and_nowhere_else(
     packet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}old\n{END}\nafter\n")
+    page.write_text(f"before\n{begin(BLOCK)}\nold\n{END}\nafter\n")
     assert main([str(packet), "--into", str(page)]) == 0
     text = page.read_text()
-    assert text.startswith(f"before\n{BEGIN}### Machines")
+    assert text.startswith(f"before\n{begin(BLOCK)}\n### Machines")
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
     page.write_text("no marks")
@@ -192,11 +194,10 @@ def test_the_clients_share_is_its_time_an_event_over_the_time_a_token(tmp_path: 
 
 
 def test_faults_of_a_device_do_not_overwrite_the_page_of_the_cpu(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = tmp_path / "detection-engine.md"
-    monkeypatch.setattr(fault_injection, "PAGE", page)
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
     ours = write_sightings(tmp_path / "device", "ssm-column-early-0-25-1", "parity.diverged")
-    assert fault_injection.main([str(ours)]) == 2
-    assert "faults of vllm;" in capsys.readouterr().err
-    assert not page.exists()
+    with pytest.raises(BadInput, match="faults of vllm;"):
+        runs.keep([ours])
+    assert not (tmp_path / "runs").exists()

@@ -329,24 +329,20 @@ def test_a_row_with_a_number_that_json_does_not_know_is_refused(packet: Path) ->
     assert problems(packet)[0] == "rows/contract.jsonl:1: not JSON"
 
 
-def test_an_interrupt_while_the_page_is_drawn_costs_the_page_and_not_the_evidence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The run is over by then: minutes on a device, thrown away for a picture."""
-
-    def interrupted(*_: object) -> str:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("fixtures.evidence.packet.report_page", interrupted)
+def test_a_packet_is_concluded_and_sealed_without_a_page(tmp_path: Path) -> None:
+    """What is written between is sealed with it: a page, whoever draws it."""
     writer = PacketWriter.create(tmp_path / "packet")
     for kind, rows in packet_rows().items():
         for row in rows:
             writer.append(kind, row)
-    writer.set_identity({"lane": "canary-cpu", "stack": "stock"})
-    with pytest.raises(KeyboardInterrupt):
-        writer.finish()
-    packet = read_packet(tmp_path / "packet")
-    assert packet.finished
-    assert packet.stored_verdict["outcome"] == Outcome.ACCEPTED.value
-    assert "KeyboardInterrupt" in (tmp_path / "packet" / "report.html").read_text()
-    assert writer.finish().outcome is Outcome.ACCEPTED, "finished is finished"
+    with pytest.raises(ValueError, match="after it was concluded"):
+        writer.seal()
+    assert writer.conclude().outcome is Outcome.ACCEPTED
+    assert not (tmp_path / "packet" / "SHA256SUMS").exists()
+    assert not list((tmp_path / "packet").glob("report.*"))
+    (tmp_path / "packet" / "report.html").write_text("a page")
+    writer.seal()
+    assert read_packet(tmp_path / "packet").finished
+    (tmp_path / "packet" / "report.html").write_text("another page")
+    (problem,) = problems(tmp_path / "packet")
+    assert problem.startswith("report.html: does not match its SHA-256")

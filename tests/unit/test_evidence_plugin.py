@@ -81,9 +81,9 @@ def test_a_folder_with_other_files_is_a_usage_error(project: pytest.Pytester) ->
     ("body", "outcome"),
     [
         ("assert 1 == 2", "rejected"),
-        ("settle([Finding('stage', Outcome.REJECTED, 'wrong token')])", "rejected"),
-        ("settle([Finding('stage', Outcome.PENDING, 'not shown')])", "pending"),
-        ("settle([Finding('stage', Outcome.INCONCLUSIVE, 'device lost')])", "inconclusive"),
+        ("settle([Finding('x', Outcome.REJECTED, 'wrong token')])", "rejected"),
+        ("settle([Finding('x', Outcome.PENDING, 'not shown')])", "pending"),
+        ("settle([Finding('x', Outcome.INCONCLUSIVE, 'device lost')])", "inconclusive"),
         ("settle([])", "pending"),
     ],
 )
@@ -136,6 +136,33 @@ def test_an_interrupted_run_leaves_a_readable_packet_and_no_acceptance(project: 
     read = read_packet(project.path / "packet")
     assert (read.finished, len(read.rows["contract"])) == (True, 6)
     assert verdict(project)["outcome"] == "inconclusive"
+
+
+PAGES = """
+import pytest
+from fixtures.report.html import page
+
+pytest_plugins = ["fixtures.options", "fixtures.evidence.plugin", "fixtures.report.plugin"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("drawing", "says"),
+    [("", "Accepted: "), ("KeyboardInterrupt", "KeyboardInterrupt")],
+    ids=["drawn", "interrupted"],
+)
+def test_the_page_is_sealed_with_the_packet_and_an_interrupt_costs_the_page_alone(
+    project: pytest.Pytester, drawing: str, says: str
+) -> None:
+    """The run is over by then: minutes on a device, thrown away for a picture."""
+    breaks = f"\n\ndef broken(*_):\n    raise {drawing}\n\n\npage.report_page = broken\n" if drawing else ""
+    project.makeconftest(PAGES + breaks)
+    project.makepyfile(SUITE)
+    run(project, "--evidence", "packet")
+    read = read_packet(project.path / "packet")
+    assert read.finished
+    assert read.stored_verdict["outcome"] == "accepted"
+    assert says in (project.path / "packet" / "report.html").read_text()
 
 
 def test_a_run_that_collected_nothing_is_no_acceptance(project: pytest.Pytester) -> None:

@@ -12,10 +12,9 @@ from fixtures.judge.detection import (
     detect,
     merge_matrices,
     observe,
-    render,
-    summary_lines,
 )
 from fixtures.judge.finding import Finding, Outcome
+from fixtures.report.detection import engine_page, summary_lines
 
 FAULT = Expectation(
     "some-fault", "What goes wrong.", ("parity.diverged", "server"), ("freshness.cached_tokens",)
@@ -73,7 +72,7 @@ def test_a_check_that_has_to_stay_quiet_and_fires_is_a_false_alarm() -> None:
     assert found.false_alarms == ("freshness.cached_tokens",)
     matrix = build_matrix([observation(SOUND), seen], {"some-fault": FAULT})
     assert not matrix.passed
-    assert "**FALSE ALARM**" in render(matrix)
+    assert "**FALSE ALARM**" in engine_page(matrix)
 
 
 def test_silence_without_a_question_is_not_quiet() -> None:
@@ -93,7 +92,7 @@ def test_survivors_come_first_and_fail_the_matrix() -> None:
     assert matrix.survivors == ("b-survives",)
     assert not matrix.passed
     assert summary_lines(matrix)[0].startswith("SURVIVES")
-    page = render(matrix)
+    page = engine_page(matrix)
     assert "- survivors: b-survives" in page
     assert page.index("b-survives") < page.index("`a-killed`")
     assert build_matrix(seen[:2], names).passed

@@ -1,28 +1,26 @@
 """Detection: every white-box fault of the layers is planted, and killed by the contract that is meant for it.
 
-One child run takes all mutants as subjects; the matrix fault x contract is printed and written to docs.
+One child run takes all mutants as subjects; the matrix fault x contract goes into the packet.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
 from fixtures.gdn.mutants.matrix import detect, require_killed, require_quiet
 from fixtures.layers.mutants import load_mutants
 
-TABLE = Path(__file__).parents[3] / "docs" / "detection-layers.md"
-
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+def outcomes(tmp_path_factory, evidence):
     """Outcome of every contract on every mutant that it can see, and on the sound subject."""
     report = tmp_path_factory.mktemp("faults") / "outcomes.jsonl"
     # Contracts about the rank processes themselves see no mutant, and the whole vocabulary sees what a small one does.
     extra = ["-p", "fixtures.layers.mutants.relevance", "--dist", "loadfile"]
     extra += ["-k", "not qwen and not dies and not hangs and not hundreds"]
-    return detect("tests/contracts/layers", load_mutants(), report, TABLE, extra=extra, timeout_s=1700)
+    found = detect("tests/contracts/layers", load_mutants(), report, extra=extra, timeout_s=1700)
+    evidence.append("operation-faults", {"folder": "tests/contracts/layers", "outcomes": found})
+    return found
 
 
 @pytest.mark.faults
