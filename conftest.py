@@ -9,6 +9,7 @@ pytest_plugins = [
     "fixtures.arms.external",
     "fixtures.run.selection",
     "fixtures.run.plugin",
+    "fixtures.run.findings",
     "fixtures.run.quality",
     "fixtures.subject_process.plugin",
     "fixtures.gate.plugin",

@@ -13,6 +13,7 @@ one clock.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -80,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if SERVE in names and importlib.util.find_spec("vllm") is None:
         names.remove(SERVE)
         print(f"not run: {SERVE} (vllm is not installed here)")
-    machine = _machine()
+    here = machine()
     console = Console(width=120)
-    console.print(machine, soft_wrap=True)
+    console.print(here, soft_wrap=True)
     free = _play(names, asked.events, 0, asked.rounds)
     console.print(_table("without pauses", asked.events, names, free))
     paced = _play(names, asked.events, asked.per_second, 1) if asked.per_second else []
@@ -91,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for outcome in _outcomes(free, paced):
         console.print(outcome, soft_wrap=True)
     if asked.out:
-        rows = {"machine": machine, "free": [asdict(m) for m in free], "paced": [asdict(m) for m in paced]}
+        rows = {"machine": here, "free": [asdict(m) for m in free], "paced": [asdict(m) for m in paced]}
         part = asked.out.with_name(asked.out.name + ".part")
         part.write_text(json.dumps(rows))
         os.replace(part, asked.out)
@@ -100,20 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _play(names: Sequence[str], events: int, per_second: float, rounds: int) -> list[Measured]:
     measured = []
-    with _golden(events, per_second) as server:
-        assert server.stdout is not None
-        assert server.stdin is not None
-        url = server.stdout.readline().strip()
-        try:
-            for number in range(rounds):
-                measured += [_measure(n, url, events) for n in (names if number % 2 == 0 else names[::-1])]
-        finally:
-            server.stdin.close()
-            server.wait(10)
+    with golden_server(events, per_second) as url:
+        for number in range(rounds):
+            measured += [_measure(n, url, events) for n in (names if number % 2 == 0 else names[::-1])]
     return measured
 
 
-def _golden(events: int, per_second: float) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def golden_server(events: int, per_second: float) -> Iterator[str]:
+    """The golden server in a process of its own; gives its address."""
     command = [
         sys.executable,
         "-m",
@@ -123,7 +119,14 @@ def _golden(events: int, per_second: float) -> subprocess.Popen[str]:
         "--per-second",
         str(per_second),
     ]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert server.stdin is not None
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.stdin.close()
+        server.wait(10)
 
 
 def _measure(name: str, url: str, events: int) -> Measured:
@@ -151,7 +154,8 @@ def _measure_here(name: str, url: str, events: int) -> dict[str, Any]:
     return {"cpu_s": outcome.cpu_s, "reads": outcome.reads, "receipt_ns": outcome.receipt_ns}
 
 
-def _machine() -> str:
+def machine() -> str:
+    """This machine and the clients' versions in a line."""
     model = platform.processor() or "unknown processor"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -190,7 +194,7 @@ def _table(part: str, events: int, names: Sequence[str], measured: Sequence[Meas
             f"{cost[name] / cost[SDK]:.3f}" if SDK in cost else "-",
             f"{statistics.median(reads):.2f}" if reads else "-",
             str(sum(m.failures for m in mine)),
-            *([f"{_quantile(late, q) * 1e6:.0f} us" for q in (0.5, 0.99, 1.0)] if late else ["-"] * 3),
+            *([f"{quantile(late, q) * 1e6:.0f} us" for q in (0.5, 0.99, 1.0)] if late else ["-"] * 3),
         )
     return table
 
@@ -208,7 +212,7 @@ def _outcomes(free: Sequence[Measured], paced: Sequence[Measured]) -> list[str]:
         lines.append(_outcome(f"CPU per event against {SERVE}", cost[OURS] / cost[SERVE], GOAL_OF_SERVE))
     if OURS in cost and SDK in cost:
         lines.append(_outcome(f"CPU per event against {SDK}", cost[OURS] / cost[SDK], GOAL_OF_SDK))
-    late = {m.client: _quantile(sorted(m.delays_s), 0.99) for m in paced if m.delays_s}
+    late = {m.client: quantile(sorted(m.delays_s), 0.99) for m in paced if m.delays_s}
     if OURS in late:
         line = _outcome("receive time less send time when paced, p99, s", late[OURS], GOAL_P99_S)
         if late[OURS] > GOAL_P99_S < late.get(BARE, 0.0):
@@ -223,7 +227,8 @@ def _outcome(words: str, value: float, goal: float) -> str:
     return f"{'met' if value <= goal else 'MISSED'}: {words}: {value:.4g}, goal at most {goal:.4g}"
 
 
-def _quantile(ascending: Sequence[float], share: float) -> float:
+def quantile(ascending: Sequence[float], share: float) -> float:
+    """The value below which this share of `ascending` lies."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))]
 
 

@@ -26,10 +26,10 @@ from fixtures.client.ask import run_suite
 from fixtures.client.endpoint import Endpoint
 from fixtures.client.scoring import score, score_steps
 from fixtures.diagnosis.replay import default_pool
-from fixtures.diagnosis.trial import RowList
 from fixtures.engine.pool import parse_pool
 from fixtures.evidence.files import write_atomically
 from fixtures.judge.rounding import tie_bound
+from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import Lane, load_lane
 from fixtures.prompts.suite import Prompt, load_suite
 from fixtures.run.folder import run_folder

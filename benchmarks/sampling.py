@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from fixtures.evidence.reading import InvalidEvidence, read_packet
-from fixtures.judge.sampling import DETECT_SHIFT, FALSE_ALARM_RATE, Answer, compare_samples, read_sample
+from fixtures.judge.sampling import DETECT_SHIFT, FALSE_ALARM_RATE, Answer, Sample, compare_samples
 from fixtures.workload.sampling import ANSWERS, PROMPTS, TOKENS
 
 SEED = 7
@@ -89,7 +89,7 @@ def main() -> int:
         except InvalidEvidence as error:
             parser.error(f"{options.packet}: {error}")
         roles = {row["arm"]: row["role"] for row in rows.get("arm", ())}
-        samples = [s for s in map(read_sample, rows.get("sample", ())) if roles.get(s.arm) == "target"]
+        samples = [s for s in map(Sample, rows.get("sample", ())) if roles.get(s.arm) == "target"]
         if not samples:
             parser.error(f"{options.packet}: no sampled answers of target-only")
     print(told("made up", p_values((made_up(rng), made_up(rng)) for _ in pairs), LEVELS), flush=True)

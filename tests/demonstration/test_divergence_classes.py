@@ -15,14 +15,16 @@ from fixtures.arms.servers import Arm, Arms, make_arm
 from fixtures.client.ask import run_suite
 from fixtures.client.transcript import Transcript
 from fixtures.diagnosis.explaining import explain
-from fixtures.diagnosis.trial import RowList
 from fixtures.engine.installed import installed_engine
 from fixtures.engine.stack import Stack, load_fault, load_stack
 from fixtures.engine.switch import NOTHING, VARIABLE, Switch, plan_planting
+from fixtures.judge.described import LaneRow, SuiteRow
 from fixtures.judge.divergence import Kind
 from fixtures.judge.finding import Finding, Outcome
-from fixtures.judge.parity import Role, judge_parity
-from fixtures.judge.rows import Purpose
+from fixtures.judge.judges.parity import parity_report
+from fixtures.judge.rows import Purpose, RowList
+from fixtures.judge.run import Run
+from fixtures.judge.thresholds import Thresholds
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import load_lane
 from fixtures.prompts.suite import Suite, load_suite
@@ -103,28 +105,27 @@ def _packet(
     suite: Suite,
 ) -> RowList:
     rows = RowList()
+    limits = Thresholds(candidate_arms=1)
+    rows.append("lane", LaneRow(LANE, "bfloat16", limits).to_row())
     for arm in targets:
         rows.append("arm", arms.row(arm))
     stack = example.planted.name if example.planted and not hasattr(example.planted, "kills") else "stock"
     faults = [example.planted.name] if example.planted and hasattr(example.planted, "kills") else []
     rows.append("arm", dict(arms.row(candidate)) | {"stack": stack, "faults": faults, "speculation": None})
-    rows.append(
-        "suite",
-        {"suite": suite.name, "prompts": [{"id": p.id, "class": p.prompt_class} for p in suite.prompts]},
-    )
-    for transcript in (*answers, *said):
-        rows.append("transcript", transcript.to_row() | {"purpose": Purpose.PARITY.value})
-    roles = {arm.label: Role.TARGET for arm in targets} | {candidate.label: Role.CANDIDATE}
+    rows.append("suite", SuiteRow.of(suite, answers=False).to_row())
     compared = [*answers, *said]
-    bare = judge_parity(compared, roles)
-    explain(rows, (targets[1].label, arms.server(targets[1])), bare.to_explain(), compared, {})
+    for transcript in compared:
+        rows.append("transcript", transcript.to_row() | {"purpose": Purpose.PARITY.value})
+    report = Run(rows.rows).once(parity_report)
+    assert report is not None
+    explain(rows, (targets[1].label, arms.server(targets[1])), report.to_explain(), compared, {})
     return rows
 
 
 def judged(rows: RowList, *, allow_near_ties: bool) -> Verdict:
     """The verdict of an example's packet on a lane that is strict, or on one that accepts near ties."""
-    thresholds = {"candidate_arms": 1, "allow_near_ties": allow_near_ties}
-    return derive(rows.rows | {"lane": [{"name": LANE, "dtype": "bfloat16", "thresholds": thresholds}]})
+    limits = Thresholds(candidate_arms=1, allow_near_ties=allow_near_ties)
+    return derive(rows.rows | {"lane": [LaneRow(LANE, "bfloat16", limits).to_row()]})
 
 
 def divergences(verdict: Verdict) -> list[Finding]:

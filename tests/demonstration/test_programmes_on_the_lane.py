@@ -9,7 +9,6 @@ a mechanism.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -19,23 +18,21 @@ from fixtures.client.ask import run_suite
 from fixtures.client.metrics import MetricsUnavailable, read_counters
 from fixtures.client.transcript import Transcript
 from fixtures.diagnosis.explaining import RoundSource, explain
-from fixtures.diagnosis.trial import RowList
 from fixtures.engine.programmes import Script, answers_of, exhaustive, programme
 from fixtures.engine.server import Server, StartFailed
 from fixtures.evidence.plugin import Evidence, settle
-from fixtures.judge.acceptance import judge_programme
 from fixtures.judge.comparison import Comparison
 from fixtures.judge.counters import CounterSpan
+from fixtures.judge.described import LaneRow, ProgrammeRow, SuiteRow
 from fixtures.judge.explanation import explain as classed
 from fixtures.judge.explanation import read_score
 from fixtures.judge.finding import Outcome
 from fixtures.judge.programmes import judge_programmes
-from fixtures.judge.rows import Purpose, Row
+from fixtures.judge.rows import Purpose, Row, RowList
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
 from fixtures.run.request import stack_name
-from fixtures.workload.recordings import forced_acceptance
 from fixtures.workload.shapes import sample
 
 pytestmark = [pytest.mark.programmes, pytest.mark.applies(speculation="scripted")]
@@ -76,8 +73,9 @@ def oracle(lane: Lane, target: Arm, target_restart: Arm, arms: Arms, evidence: E
     assert lane.speculation is not None
     assert sorted(p.name for p in exhaustive(lane.speculation.num_speculative_tokens)) == sorted(NAMES)
     suite, sink = sample(load_suite(lane.suites.parity), PER_CLASS), Both(RowList(), evidence)
-    prompts = [{"id": p.id, "class": p.prompt_class, "expect": p.expect} for p in suite.prompts]
-    sink.append("suite", {"suite": suite.name, "prompts": prompts})
+    limits = lane.thresholds.model_copy(update={"candidate_arms": 1})
+    sink.kept.append("lane", LaneRow(lane.name, lane.model.dtype, limits).to_row())
+    sink.append("suite", SuiteRow.of(suite).to_row())
     said: list[Transcript] = []
     for arm in (target, target_restart):
         server = arms.server(arm)
@@ -148,12 +146,15 @@ def test_answers_are_target_onlys_whatever_is_drafted(
     assert lane.speculation is not None
     k = lane.speculation.num_speculative_tokens
     try:
-        span = CounterSpan(label, before, read_counters(server.endpoint), Purpose.PARITY.value)
+        span = CounterSpan(
+            label, before, read_counters(server.endpoint), Purpose.PARITY.value, oracle.suite.name
+        )
     except MetricsUnavailable:
         pass  # an engine that died under its drafts is judged by what it said
     else:
         sink.append("counters", span.to_row())
-        sink.append("finding", judge_programme(span, forced_acceptance(script.proposals(), k)).to_row())
+        named = oracle.suite.name, Purpose.PARITY.value
+        sink.append("programme", ProgrammeRow.of(label, *named, script.proposals(), k).to_row())
     verdict = derive(sink.kept.rows)
     assert verdict.parity is not None
     assert verdict.parity.against_target is not None
@@ -162,17 +163,11 @@ def test_answers_are_target_onlys_whatever_is_drafted(
     series.unanswered[name] = sum(c.outcome is Outcome.INCONCLUSIVE for c in compared)
     series.cells += [c for c in verdict.parity.divergences() if c.arm == label][:EXPLAINED]
     series.said += said
-    series.sources[label] = RoundSource(server.folder / TRACE_FILE, k, stream_counts=False)
+    series.sources[label] = RoundSource(server.folder / TRACE_FILE, k)
     counted = f"{series.wrong[name]} wrong, {series.unanswered[name]} without an answer, of {len(said)}"
-    print(f"{name}: {counted}", *_programme_findings(sink.kept), sep="\n")
+    forced = [f.message for f in verdict.findings if f.check == "acceptance.programme"]
+    print(f"{name}: {counted}", *forced, sep="\n")
     settle(verdict.findings)
-
-
-def _programme_findings(rows: RowList) -> Sequence[str]:
-    """What the server accepted, against what the programme forced."""
-    return [
-        str(row["message"]) for row in rows.rows.get("finding", ()) if row["check"] == "acceptance.programme"
-    ]
 
 
 def test_no_kind_of_round_is_behind_the_failures(

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.arms.servers import ArmRefused, Arms, make_arm
-from fixtures.diagnosis.trial import RowList
 from fixtures.engine.installed import installed_engine
 from fixtures.engine.overlay import temporary_overlay
 from fixtures.engine.server import StartFailed, survivors
 from fixtures.engine.stack import load_stack
+from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import Lane
 
 pytestmark = pytest.mark.demonstration

@@ -9,18 +9,13 @@ from __future__ import annotations
 import pytest
 
 from fixtures.arms.servers import Arm
-from fixtures.evidence.plugin import settle
-from fixtures.judge.curves import judge_curves, read_level
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite
+from fixtures.run.findings import Findings
 from fixtures.workload import curves
 from fixtures.workload.recordings import Recordings
 
 pytestmark = pytest.mark.curves
-
-
-def expected(suite: Suite) -> dict[tuple[str, str], str]:
-    return {(suite.name, p.id): p.expect for p in suite.prompts if p.expect is not None}
 
 
 @pytest.fixture
@@ -31,34 +26,31 @@ def speed_suite(lane: Lane, recordings: Recordings) -> Suite:
 
 
 def test_every_step_of_the_context_ladder_retrieves_exactly(
-    lane: Lane, arm: Arm, recordings: Recordings
+    lane: Lane, arm: Arm, recordings: Recordings, findings: Findings
 ) -> None:
     """TTFT, prefill and decode rate by prompt length; a needle that is lost at some length is not a matter of speed."""
     suite = curves.ladder_suite(lane, recordings)
-    said = curves.climb(recordings, arm, suite)
-    settle(judge_curves(said, [], [], [], expected(suite), lane.thresholds.same_window_band))
+    curves.climb(recordings, arm, suite)
+    findings.settle("curve.ladder", arms=[arm])
 
 
 def test_every_user_of_a_crowd_gets_its_own_answer(
-    lane: Lane, arm: Arm, recordings: Recordings, speed_suite: Suite
+    lane: Lane, arm: Arm, recordings: Recordings, speed_suite: Suite, findings: Findings
 ) -> None:
     """Aggregate and per-user rate by requests at once; each answer has to be right for its own prompt."""
-    said, levels = [], []
     for at_once in curves.at_once_levels(lane):
-        answers, level = curves.crowd(recordings, arm, speed_suite, at_once)
-        said += answers
-        levels.append(read_level(level))
-    settle(judge_curves([], said, [], levels, expected(speed_suite), lane.thresholds.same_window_band))
+        curves.crowd(recordings, arm, speed_suite, at_once)
+    findings.settle("curve.concurrency", arms=[arm])
 
 
 def test_the_rate_does_not_drift_away_during_a_soak(
-    lane: Lane,
     candidates: tuple[Arm, ...],
     recordings: Recordings,
     speed_suite: Suite,
+    findings: Findings,
     pytestconfig: pytest.Config,
 ) -> None:
     """The same requests for minutes: answers stay right, and the rate does not fall by more than the noise band."""
     minutes = pytestconfig.getoption("--soak-minutes")
-    said = curves.soak(recordings, candidates[0], speed_suite, minutes)
-    settle(judge_curves([], [], said, [], expected(speed_suite), lane.thresholds.cross_window_band))
+    curves.soak(recordings, candidates[0], speed_suite, minutes)
+    findings.settle("curve.soak", arms=candidates)

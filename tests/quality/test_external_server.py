@@ -7,21 +7,19 @@ import pytest
 from fixtures.arms.servers import Arm
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
-from fixtures.workload.recordings import Recordings
+from fixtures.run.findings import Findings
+from fixtures.workload.recordings import Recordings, require_recorded_answers
 
 pytestmark = [pytest.mark.quality, pytest.mark.external]
 
 
 def test_it_says_what_target_only_has_always_said(
-    lane: Lane, candidates: tuple[Arm, ...], recordings: Recordings
+    lane: Lane, candidates: tuple[Arm, ...], recordings: Recordings, findings: Findings
 ) -> None:
     """Token by token the answers that the lane's parity suite carries; they were recorded from the model itself.
 
     The restarts and the target-only arm of the same engine are not shown: the verdict is pending at best.
     """
-    suite = recordings.suite(lane.suites.parity)
-    said = {t.prompt_id: t for t in recordings.of(candidates[0], suite.name, Purpose.PARITY)}
-    known = [p for p in suite.prompts if p.answer_ids is not None]
-    assert known, f"{suite.name} has no recorded answers"
-    wrong = [f"{p.id}: {said[p.id].error or ''}" for p in known if said[p.id].token_ids != p.answer_ids]
-    assert not wrong, f"{len(wrong)} of {len(known)} answers differ: {', '.join(wrong[:8])}"
+    require_recorded_answers(recordings.suite(lane.suites.parity))
+    recordings.of(candidates[0], lane.suites.parity, Purpose.PARITY)
+    findings.settle("parity.recorded", arms=candidates)

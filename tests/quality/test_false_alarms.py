@@ -16,10 +16,10 @@ from fixtures.arms.servers import Arm, Arms, make_arm
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import read_counters
 from fixtures.client.transcript import Transcript
-from fixtures.diagnosis.trial import RowList
 from fixtures.judge.counters import CounterSpan
+from fixtures.judge.described import LaneRow, SuiteRow
 from fixtures.judge.finding import Outcome
-from fixtures.judge.rows import Purpose
+from fixtures.judge.rows import Purpose, RowList
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
@@ -35,11 +35,10 @@ AT_ONCE = (1, 4, 16)
 
 def _described(lane: Lane, suites: Sequence[Suite]) -> RowList:
     rows = RowList()
-    thresholds = lane.thresholds.model_dump() | {"candidate_arms": 1, "canary_repeats": 1}
-    rows.append("lane", {"name": lane.name, "dtype": lane.model.dtype, "thresholds": thresholds})
+    limits = lane.thresholds.model_copy(update={"candidate_arms": 1, "canary_repeats": 1})
+    rows.append("lane", LaneRow(lane.name, lane.model.dtype, limits).to_row())
     for suite in suites:
-        prompts = [{"id": p.id, "class": p.prompt_class, "expect": p.expect} for p in suite.prompts]
-        rows.append("suite", {"suite": suite.name, "prompts": prompts})
+        rows.append("suite", SuiteRow.of(suite).to_row())
     return rows
 
 

@@ -95,7 +95,9 @@ def packet_rows(
         },
         {"suite": "canaries", "prompts": [{"id": "colours", "class": "sort", "expect": "blue, green, red"}]},
     ]
-    rows["lane"] = [{"name": "canary-cpu", "dtype": "bfloat16", "thresholds": {"canary_repeats": 2}}]
+    rows["lane"] = [
+        {"name": "canary-cpu", "dtype": "bfloat16", "thresholds": {"canary_repeats": 2, "perf_min_ids": 100}}
+    ]
     rows["contract"] = [
         {
             "subject": "torch",

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from fixtures.arms import servers
-from fixtures.diagnosis.trial import RowList
 from fixtures.engine.pool import Pool, Slot
 from fixtures.engine.server import Progress, Server, StartFailed, start_server, survivors
 from fixtures.engine.startup import StartFailure
+from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
 from tests.unit.standin import launching
 

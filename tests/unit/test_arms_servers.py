@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fixtures.arms import servers
-from fixtures.diagnosis.trial import RowList
 from fixtures.engine.health import DeviceUnwell
 from fixtures.engine.server import StartFailed, survivors
+from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
 from fixtures.run import folder
 from tests.unit.standin.launching import slots, start

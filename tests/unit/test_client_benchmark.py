@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from benchmarks import receive
 from benchmarks.client import SERVE, main
 from benchmarks.contenders import CONTENDERS
 from tests.unit.golden.script import script, stream, usage
@@ -35,3 +36,19 @@ def test_a_run_prints_its_machine_and_writes_every_round(tmp_path, capsys):
     for row in written["paced"]:
         assert len(row["delays_s"]) == 300
         assert min(row["delays_s"]) >= 0, "an id was received before the server sent it"
+
+
+def test_receive_times_are_compared_with_the_servers_own_clock(tmp_path, capsys):
+    made = tmp_path / "r.json"
+    options = ["--answers", "1", "--ids", "100", "--per-second", "500", "--busy", "0"]
+    status = receive.main([*options, "--out", str(made)])
+    printed = capsys.readouterr().out
+    written = json.loads(made.read_text())
+    assert status == 0
+    assert written["machine"] in printed.replace("\n", "")
+    assert [(s["client"], s["thread"]) for s in written["seen"]] == [
+        (client, thread) for thread in (False, True) for client in ("socket read", "kernel stamps", "reader")
+    ]
+    for seen in written["seen"]:
+        assert len(seen["late_ns"]) == 100
+        assert min(seen["late_ns"]) >= 0, "an id was received before the server sent it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,8 +12,8 @@ import pytest
 
 from fixtures.engine.drafters.draftproof_drafter import ScriptedDrafter
 from fixtures.engine.programmes import PROGRAMMES, Programme, Script, exhaustive, programme
+from fixtures.judge.described import ProgrammeRow
 from fixtures.parsing import BadInput
-from fixtures.workload.recordings import forced_acceptance
 
 PROMPT, ANSWER = [5, 6, 7], [20, 21, 22, 23, 24, 25, 26, 27]
 
@@ -43,13 +44,18 @@ def right(draft: list[int], done: int) -> int:
     )
 
 
+def forced(proposals: Sequence[Mapping[str, int]]) -> list[int]:
+    """How many rounds have to accept the draft at each of three positions."""
+    return list(ProgrammeRow.of("arm", "suite", "parity", proposals, 3).forced)
+
+
 def test_each_round_takes_the_next_step_of_the_programme(script: Script) -> None:
     script.write(Programme("p", (0, 1, 2, 3)), [(PROMPT, ANSWER)])
     of = drafter()
     drafts = [propose(of, done) for done in (1, 2, 3, 4)]
     assert [len(d) for d in drafts] == [3, 3, 3, 3]
     assert [right(d, done) for d, done in zip(drafts, (1, 2, 3, 4), strict=True)] == [0, 1, 2, 3]
-    assert forced_acceptance(script.proposals(), 3) == [3, 2, 1]
+    assert forced(script.proposals()) == [3, 2, 1]
 
 
 def test_a_ragged_draft_ends_after_its_first_wrong_token(script: Script) -> None:
@@ -79,7 +85,7 @@ def test_behind_the_only_wrong_draft_the_rest_is_right_again(script: Script, pla
     script.write(programme(f"fail-at-{place}"), [(PROMPT, ANSWER)])
     draft = propose(drafter(), 1)
     assert [d == w for d, w in zip(draft, ANSWER[1:4], strict=True)] == [i != place for i in range(3)]
-    assert forced_acceptance(script.proposals(), 3) == [int(i < place) for i in range(3)]
+    assert forced(script.proposals()) == [int(i < place) for i in range(3)]
 
 
 @pytest.mark.parametrize("accepted", [0, 1, 2, 3])

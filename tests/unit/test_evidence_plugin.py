@@ -81,9 +81,9 @@ def test_a_folder_with_other_files_is_a_usage_error(project: pytest.Pytester) ->
     ("body", "outcome"),
     [
         ("assert 1 == 2", "rejected"),
-        ("settle([Finding('x', Outcome.REJECTED, 'wrong token')])", "rejected"),
-        ("settle([Finding('x', Outcome.PENDING, 'not shown')])", "pending"),
-        ("settle([Finding('x', Outcome.INCONCLUSIVE, 'device lost')])", "inconclusive"),
+        ("settle([Finding('stage', Outcome.REJECTED, 'wrong token')])", "rejected"),
+        ("settle([Finding('stage', Outcome.PENDING, 'not shown')])", "pending"),
+        ("settle([Finding('stage', Outcome.INCONCLUSIVE, 'device lost')])", "inconclusive"),
         ("settle([])", "pending"),
     ],
 )

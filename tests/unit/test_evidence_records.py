@@ -25,7 +25,7 @@ from fixtures.evidence.records import (
     load_record,
 )
 from fixtures.judge.finding import EXIT_CODES, Outcome
-from fixtures.judge.speed import judge_against_record
+from fixtures.judge.speed import RecordRow, judge_against_record
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
@@ -84,7 +84,9 @@ def test_an_inclusive_rate_is_compared_by_intervals() -> None:
 def test_a_headline_is_held_against_the_record_within_its_noise_band(
     headline_tok_s: float | None, outcome: Outcome
 ) -> None:
-    assert judge_against_record(comparison_row("b70-tp2"), headline_tok_s).outcome is outcome
+    assert (
+        judge_against_record(RecordRow.from_row(comparison_row("b70-tp2")), headline_tok_s).outcome is outcome
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_a_run_that_is_slower_than_the_record_does_not_become_one(tmp_path: Path
 
 
 def test_a_lane_without_a_record_is_measured_and_pending(tmp_path: Path) -> None:
-    found = judge_against_record(comparison_row("new-lane", tmp_path), 100.0)
+    found = judge_against_record(RecordRow.from_row(comparison_row("new-lane", tmp_path)), 100.0)
     assert (found.outcome, found.message) == (Outcome.PENDING, "lane new-lane: measured, no record")
 
 

@@ -137,7 +137,7 @@ def test_what_a_dead_engine_did_not_say_is_no_alarm_and_what_it_said_wrongly_is(
         [
             Finding("freshness.cached_tokens", Outcome.PENDING, "usage has no cached_tokens"),
             Finding("parity.diverged", Outcome.REJECTED, "id 9: 312 expected, 441 given"),
-            Finding("parity.equal", Outcome.ACCEPTED, "12 of 12"),
+            Finding("parity.exact", Outcome.ACCEPTED, "12 of 12"),
         ]
     )
     assert [f.outcome for f in found] == [Outcome.INCONCLUSIVE, Outcome.REJECTED, Outcome.ACCEPTED]

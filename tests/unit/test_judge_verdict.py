@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from judge_rows import packet_rows, span, suite_of, transcript
 
-from fixtures.judge.contracts import judge_contract
+from fixtures.judge.contracts import ContractRow, judge_contract
 from fixtures.judge.finding import Outcome
 from fixtures.judge.verdict import Verdict, derive
 
@@ -131,10 +131,10 @@ DEFECTS: dict[str, tuple[Callable[[Rows], object], Outcome, str]] = {
     ),
     "a room saw something": (
         lambda r: r.update(
-            finding=[{"check": "audit.flag", "outcome": "rejected", "message": "prefix caching is on"}]
+            finding=[{"check": "server.audit", "outcome": "rejected", "message": "prefix caching is on"}]
         ),
         Outcome.REJECTED,
-        "audit.flag",
+        "server.audit",
     ),
     "an arm that nobody declared": (
         lambda r: r["arm"].pop(),
@@ -181,12 +181,13 @@ def test_a_speed_without_parity_and_coldness_is_not_a_result(defect: str) -> Non
 def test_stored_booleans_and_accepted_findings_are_not_evidence() -> None:
     def flatter(rows: Rows) -> None:
         rows["contract"][0] |= {"mismatches": 3, "max_abs_error": 0.1, "passed": True, "equal": True}
-        rows["finding"] = [{"check": "final.gate", "outcome": "accepted", "message": "passed"}]
+        rows["finding"] = [{"check": "stage", "outcome": "accepted", "message": "passed"}]
         rows["verdict"] = [{"outcome": "accepted", "passed": True}]
 
     assert derived(flatter).outcome is Outcome.REJECTED
     assert (
-        derive({"finding": [{"check": "x", "outcome": "accepted", "message": ""}]}).outcome is Outcome.PENDING
+        derive({"finding": [{"check": "stage", "outcome": "accepted", "message": ""}]}).outcome
+        is Outcome.PENDING
     )
 
 
@@ -337,7 +338,7 @@ KNOWN = {"deviation": {"id": "cpu-prefix", "bound": 0.004}}
     ],
 )
 def test_a_contract_is_judged_by_its_numbers(fields: dict[str, Any], outcome: Outcome) -> None:
-    assert judge_contract(CONTRACT | fields).outcome is outcome
+    assert judge_contract(ContractRow.from_row(CONTRACT | fields)).outcome is outcome
 
 
 def test_a_contract_row_without_its_numbers_is_invalid() -> None:

@@ -63,7 +63,7 @@ def test_the_doctor_works_without_torch_and_says_what_to_install() -> None:
 @pytest.mark.parametrize("command", ["verify", "report"])
 def test_packets_are_verified_and_reported_without_torch(command: str, tmp_path: Path) -> None:
     writer = PacketWriter.create(tmp_path / "packet")
-    writer.append("finding", Finding("patches.apply", Outcome.REJECTED, "hunk 1 does not apply").to_row())
+    writer.append("finding", Finding("server.audit", Outcome.REJECTED, "hunk 1 does not apply").to_row())
     writer.finish()
     done = run_without_torch("fixtures.evidence", command, str(writer.directory))
     assert "Traceback" not in done.stderr, done.stderr[-3000:]

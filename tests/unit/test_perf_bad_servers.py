@@ -69,6 +69,7 @@ def verdict_of(bad: Callable[[int], Script] | None) -> Verdict:
             "prompts": [{"id": p.id, "class": p.prompt_class, "expect": None} for p in SUITE.prompts],
         }
     ]
+    rows["lane"] = [{"name": "lane", "thresholds": {"perf_min_ids": 100}}]
     return derive(rows)
 
 

@@ -35,7 +35,7 @@ def test_a_divergence_is_shown_in_full_and_the_speed_is_withheld() -> None:
 
 def test_the_worst_findings_come_first() -> None:
     findings = tuple(
-        Finding("x", o, o.value)
+        Finding("stage", o, o.value)
         for o in (Outcome.PENDING, Outcome.INVALID, Outcome.ACCEPTED, Outcome.REJECTED)
     )
     lines = [

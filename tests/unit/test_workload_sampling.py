@@ -109,13 +109,13 @@ def test_samples_of_another_length_are_refused(stub: Stub) -> None:
 
 
 def test_contexts_are_the_prompts_shuffled_and_always_the_same(stub: Stub) -> None:
-    said = ask_with_heads(endpoint(stub), SUITE)
+    said = ask_with_heads(endpoint(stub), SUITE, "arm")
     assert len(said) == 2 * SHUFFLES
     assert said[0].heads[0] == {4: -0.5, 6: -0.5}
     contexts = stub.asked[0]["prompt"]
     assert all(sorted(context) == PROMPT_IDS for context in contexts)
     assert len({tuple(context) for context in contexts}) > SHUFFLES
-    ask_with_heads(endpoint(stub), SUITE)
+    ask_with_heads(endpoint(stub), SUITE, "arm")
     assert stub.asked[1]["prompt"] == contexts
 
 
@@ -134,4 +134,4 @@ def test_answers_without_their_distributions_are_refused(
 ) -> None:
     vars(stub).update(change)
     with pytest.raises(DrawingFailed, match=says):
-        ask_with_heads(endpoint(stub), SUITE)
+        ask_with_heads(endpoint(stub), SUITE, "arm")

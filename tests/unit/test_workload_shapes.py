@@ -69,16 +69,16 @@ def test_a_replay_of_what_does_not_exist_says_what_does(named: str, message: str
 def test_rounds_are_told_by_a_trace_first_and_by_the_stream_only_where_it_counts(tmp_path: Path) -> None:
     answer = transcript(ids=[7, 8, 9], receipt_ns=(10, 20, 20))
     trace = tmp_path / "rounds.jsonl"
-    by_stream = RoundSource(trace, 3, stream_counts=True).find(answer)
+    by_stream = RoundSource(trace, 3, {"suite"}).find(answer)
     assert by_stream is not None
     assert (by_stream.source, by_stream.rounds) == ("stream", (Round(3, 1),))
-    assert RoundSource(trace, 3, stream_counts=False).find(answer) is None
+    assert RoundSource(trace, 3).find(answer) is None
     trace.write_text(
         '{"request": "r", "first_output_token": 0, "drafts": [], "target_argmax": [7], "accepted": 0, "emitted": [7]}\n'
         '{"request": "r", "first_output_token": 1, "drafts": [8, 1], "target_argmax": [8, 9, 4], "accepted": 1, '
         '"emitted": [8, 9]}\n',
         encoding="utf-8",
     )
-    traced = RoundSource(trace, 3, stream_counts=True).find(answer)
+    traced = RoundSource(trace, 3, {"suite"}).find(answer)
     assert traced is not None
     assert (traced.source, traced.rounds, traced.chosen[2]) == ("trace", (Round(2, 1),), 9)
