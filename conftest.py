@@ -10,6 +10,7 @@ pytest_plugins = [
     "fixtures.run.selection",
     "fixtures.run.plugin",
     "fixtures.run.findings",
+    "fixtures.run.fail_closed",
     "fixtures.run.quality",
     "fixtures.subject_process.plugin",
     "fixtures.gate.plugin",

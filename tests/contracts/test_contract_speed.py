@@ -22,6 +22,7 @@ import torch
 from fixtures.gdn import cases, clock, oracle, transaction
 from fixtures.gdn.comparison import require_number
 from fixtures.gdn.operations import Operation
+from fixtures.request import request_of
 
 ROOT = Path(__file__).parents[2]
 BF16, FP32 = torch.bfloat16, torch.float32
@@ -199,7 +200,7 @@ def test_share_of_the_oracle(request, measured, tmp_path):
     command = [sys.executable, "-m", "pytest", *sorted(map(str, Path(__file__).parent.glob("test_*.py")))]
     command += ["-m", "contracts", "-q", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
     command += ["-p", "fixtures.gdn.clock"]
-    command += [word for name in request.config.option.subject for word in ("--subject", name)]
+    command += [word for name in request_of(request.config).subjects for word in ("--subject", name)]
     run = subprocess.run(
         command,
         cwd=ROOT,

@@ -10,7 +10,7 @@ import pytest
 
 from fixtures.arms.servers import Arms, make_arm
 from fixtures.lanes.lane import Lane
-from fixtures.run.request import stack_name
+from fixtures.request import request_of
 from fixtures.workload.caller import Caller
 
 pytestmark = [pytest.mark.demonstration, pytest.mark.stress]
@@ -21,7 +21,7 @@ SPARE = 7
 
 def dedicated(arms: Arms, lane: Lane, config: pytest.Config, role: str, number: int) -> Caller:
     """A caller of a fresh server that no other test uses."""
-    arm = make_arm(lane, role, replicate=SPARE + number, stack=stack_name(config))
+    arm = make_arm(lane, role, replicate=SPARE + number, stack=request_of(config).stack)
     return Caller(arms.server(arm).endpoint, arm)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.arms.servers import Arms, make_arm
 from fixtures.lanes.lane import Lane, Speculation
-from fixtures.run.request import stack_name
+from fixtures.request import request_of
 from fixtures.workload.caller import Caller
 
 pytestmark = [pytest.mark.demonstration, pytest.mark.stress]
@@ -20,7 +20,7 @@ def proposing(arms: Arms, lane: Lane, config: pytest.Config, method: Any, **extr
     """A caller of a server whose drafts come from another proposer."""
     speculation = Speculation(method=method, num_speculative_tokens=3, extra=extra)
     arm = make_arm(
-        lane.model_copy(update={"speculation": speculation}), "dedicated", stack=stack_name(config)
+        lane.model_copy(update={"speculation": speculation}), "dedicated", stack=request_of(config).stack
     )
     return Caller(arms.server(arm).endpoint, arm)
 

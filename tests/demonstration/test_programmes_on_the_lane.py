@@ -32,7 +32,7 @@ from fixtures.judge.rows import Purpose, Row, RowList
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
-from fixtures.run.request import stack_name
+from fixtures.request import request_of
 from fixtures.workload.shapes import sample
 
 pytestmark = [pytest.mark.programmes, pytest.mark.applies(speculation="scripted")]
@@ -121,7 +121,7 @@ class Series:
 @pytest.fixture(scope="module")
 def series(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Series:
     """Filled by the tests, one programme after the other."""
-    return Series(lane, stack_name(pytestconfig), arms)
+    return Series(lane, request_of(pytestconfig).stack, arms)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,7 +10,7 @@ from fixtures.arms.servers import Arms, make_arm
 from fixtures.client.metrics import difference, read_counters
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
-from fixtures.run.request import stack_name
+from fixtures.request import request_of
 from fixtures.workload.caller import Caller
 
 pytestmark = [pytest.mark.endpoint, pytest.mark.dedicated, pytest.mark.ours("restarts")]
@@ -29,7 +29,9 @@ def caller(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Caller:
         pytest.skip(f"not offered: lane {lane.name} does not say how few cache blocks are scarce")
     scarce = ("--max-num-batched-tokens", str(CHUNK), "--num-gpu-blocks-override", str(blocks))
     engine = lane.engine.model_copy(update={"arguments": (*lane.engine.arguments, *scarce)})
-    arm = make_arm(lane.model_copy(update={"engine": engine}), "dedicated", stack=stack_name(pytestconfig))
+    arm = make_arm(
+        lane.model_copy(update={"engine": engine}), "dedicated", stack=request_of(pytestconfig).stack
+    )
     return Caller(arms.server(arm).endpoint, arm)
 
 

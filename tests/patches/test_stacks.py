@@ -9,20 +9,20 @@ import pytest
 from fixtures.engine.installed import installed_engine
 from fixtures.engine.overlay import build_overlay
 from fixtures.engine.stack import load_stack
-from fixtures.lanes.lane import RUNS, load_lane
-from fixtures.run.request import lane_names, stack_name
+from fixtures.lanes.lane import RUNS
+from fixtures.request import request_of
 
 pytestmark = pytest.mark.patches
 
 
 def test_the_stack_applies_to_its_pinned_engine_and_to_nothing_else(pytestconfig: pytest.Config) -> None:
     """All hunks or none, exactly where they belong; the installed package keeps its fingerprint."""
-    lane = load_lane(lane_names(pytestconfig)[0])
+    lane = request_of(pytestconfig).lane
     engine = installed_engine(lane.engine.distribution)
     assert engine.version == lane.engine.version, (
         f"the lane is for {lane.engine.version}, installed is {engine}"
     )
-    stack = load_stack(stack_name(pytestconfig))
+    stack = load_stack(request_of(pytestconfig).stack)
     RUNS.mkdir(exist_ok=True)
     overlay = build_overlay(stack, engine, RUNS)
     try:

@@ -23,8 +23,8 @@ from fixtures.judge.rows import Purpose, RowList
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
+from fixtures.request import request_of
 from fixtures.run.plugin import Speaker
-from fixtures.run.request import stack_name
 
 pytestmark = [pytest.mark.false_alarms, pytest.mark.timeout(7200)]
 
@@ -73,7 +73,7 @@ def test_a_sound_engine_is_accepted_every_time(
             for transcript in said:
                 rows.append("transcript", transcript.to_row() | {"purpose": Purpose.PARITY.value})
         candidate = make_arm(
-            lane, "candidate", replicate=1 + number // RUNS_PER_START, stack=stack_name(pytestconfig)
+            lane, "candidate", replicate=1 + number // RUNS_PER_START, stack=request_of(pytestconfig).stack
         )
         verdict = _run(number, candidate, arms, rows, parity, canaries)
         answers += len(parity.prompts) + len(canaries.prompts)

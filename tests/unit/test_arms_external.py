@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -9,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.arms.external import NOT_SHOWN, check_options, external_identity, find_model
+from fixtures.arms.external import NOT_SHOWN, external_identity, find_model
 from fixtures.evidence.reading import read_packet
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
 from fixtures.prompts.suite import load_suite
+from fixtures.request import parse
 from tests.unit.golden.script import Script, plain
 from tests.unit.golden.server import Exchange, GoldenServer
 
@@ -98,6 +100,14 @@ def test_a_wrong_server_is_rejected(tmp_path: Path) -> None:
     assert done.returncode == verdict.exit_code == 1, done.stdout + done.stderr
 
 
+def look(options: dict[str, str]) -> None:
+    """Parse options and ask the server, as the beginning of a run does; raises `BadInput`."""
+    given = {name.removeprefix("--").replace("-", "_"): value for name, value in options.items()}
+    external = parse(argparse.Namespace(**given)).external
+    assert external is not None
+    find_model(external.url, external.api_key, external.served_model)
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [
@@ -117,7 +127,7 @@ def test_what_cannot_be_judged_is_refused_in_words(more: dict[str, str], words: 
     with saying("") as server:
         options = {"--base-url": server.base_url, "--api-key": KEY} | more
         with pytest.raises(BadInput) as caught:
-            check_options(lambda name, default=None: options.get(name, default))
+            look(options)
     assert words in str(caught.value)
 
 
@@ -125,8 +135,8 @@ def test_what_can_be_judged_is_not_refused() -> None:
     """The quiet side, and a run without `--base-url`."""
     with saying("") as server:
         options = {"--base-url": server.base_url, "--api-key": KEY, "--served-model": "theirs"}
-        check_options(lambda name, default=None: options.get(name, default))
-    check_options(lambda name, default=None: default)
+        look(options)
+    assert parse(argparse.Namespace()).external is None
 
 
 def test_of_several_models_one_has_to_be_named() -> None:

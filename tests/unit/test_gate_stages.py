@@ -19,8 +19,9 @@ from fixtures.gate.handwritten import judge_handwritten
 from fixtures.gate.impact import Impact, Pair, change_impact, changed_paths, without_what_cannot_run
 from fixtures.gate.several import Part, merge_junit, outcome_of, page_of_gates, passed_on, read_part
 from fixtures.judge.finding import Outcome
-from fixtures.lanes.lane import REPOSITORY
+from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
+from fixtures.request import GateRequest, RunRequest
 
 
 def pairs(*paths: str, **named: Any) -> list[tuple[str, str]]:
@@ -108,32 +109,6 @@ def test_an_unknown_base_is_bad_input(tmp_path: Path) -> None:
         changed_paths("no-such-ref", tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--lane", "nonsense"], "known lanes: "),
-        (["--stack", "nonsense"], "known"),
-        (["--gpu-pool", "nonsense"], "--gpu-pool 'nonsense' is not understood"),
-        (["--subject", "nonsense"], "known"),
-        (["--device", "nonsense:0"], "known"),
-        (["--gate", "no-such-ref"], "git diff failed"),
-        (["--gate", "HEAD", "-n", "2"], "leave out -n"),
-        (["--packets", "evidence"], "--packets goes with --gate"),
-    ],
-)
-def test_bad_options_are_usage_errors(options: list[str], said: str) -> None:
-    """Exit code 4 and one message that lists what is known, before anything is collected or started."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/patches", *options],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 4, done.stdout + done.stderr
-    assert said in done.stderr + done.stdout
-
-
 def part(outcome: Outcome, stack: str = "stock", **changes: Any) -> Part:
     given: dict[str, Any] = {
         "pair": Pair("canary-cpu", stack),
@@ -216,14 +191,14 @@ def test_an_interrupt_goes_to_the_gate_that_runs_and_no_further_one_begins(
 
     commands: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", Begun)
-    options = {"--evidence": tmp_path / "all"}
     config: Any = types.SimpleNamespace(
-        getoption=options.get,
         option=types.SimpleNamespace(xmlpath=None),
         invocation_params=types.SimpleNamespace(args=("--gate", "main"), dir=tmp_path),
     )
     found = Impact((Pair("canary-cpu", "a"), Pair("canary-cpu", "b")), ("both changed",))
-    assert several.run_gates(config, "main", found) == 2
+    gate = GateRequest("main", found)
+    request = RunRequest(load_lane("canary-cpu"), "stock", gate=gate, evidence=tmp_path / "all")
+    assert several.run_gates(config, request) == 2
     assert (len(commands), signals) == (1, [signal.SIGINT])
     page = (tmp_path / "all" / "gate.md").read_text()
     assert "left no packet (exit code 2)" in page

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from fixtures.arms.roles import claim_of
 from fixtures.arms.servers import Arm, make_arm
 from fixtures.engine.pool import Slot, parse_pool
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import REPOSITORY, load_lane
-from fixtures.workload.ab_window import Window, claim_of
+from fixtures.workload.ab_window import Window
 
 LANE = load_lane("canary-cpu")
 
