@@ -136,7 +136,7 @@ def test_every_pytest_command_can_be_given(document: Path, command: str, pytestc
     assert named <= {*MARKERS, "bench_contracts"}, named
     for path in given.file_or_dir:
         assert (REPOSITORY / path.split("::")[0]).exists(), path
-    for lane in given.lane:
+    for lane in [*filter(None, [given.lane]), *given.gate_lane]:
         load_lane(lane)
 
 
