@@ -20,6 +20,7 @@ from fixtures.judge.comparison import Relation
 from fixtures.judge.detection import SOUND, Detection, Matrix, Observation, build_matrix, merge_matrices
 from fixtures.judge.matrix import compare_arms
 from fixtures.judge.rows import Purpose
+from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput, load_json
 
 OURS = "draftproof"
@@ -61,26 +62,27 @@ def matrix_of(packets: Iterable[Packet]) -> Matrix:
     for packet in packets:
         seen = [Observation.from_row(row) for row in packet.rows.get("detection", ())]
         tried = dict.fromkeys(s.fault for s in seen if s.fault != SOUND)
-        matrices.append(build_matrix(seen, {name: expectation_of(load_fault(name)) for name in tried}))
+        engine = load_lane(packet.identity["lane"]["name"]).engine
+        matrices.append(
+            build_matrix(seen, {name: expectation_of(load_fault(name, engine)) for name in tried})
+        )
         names += tried
     return merge_matrices(matrices, names)
 
 
-def faults_table(ours: Matrix, theirs: Matrix, ending: str) -> tuple[list[list[str]], list[str]]:
+def faults_table(ours: Matrix, theirs: Matrix) -> tuple[list[list[str]], list[str]]:
     """Fault by fault, what fired on the device and what on the other engine, and whether one predicts the other.
 
     Args:
         ours: of the device.
         theirs: of the other engine.
-        ending: what the names of the device's faults have behind the other engine's names, such as `-0-25-1`.
-
     Returns:
         Rows without a head, and lines of summary.
     """
     other = {d.expectation.name: d for d in theirs.detections}
     rows, says, alone = [], [], []
     for d in sorted(ours.detections, key=lambda d: d.expectation.name):
-        name = d.expectation.name.removesuffix(ending)
+        name = d.expectation.name
         twin = other.get(name)
         says.append(_prediction(twin, d))
         fired = "not tried" if twin is None else _fired(twin)

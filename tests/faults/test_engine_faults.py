@@ -1,6 +1,7 @@
 """Every seeded engine fault is killed by a check that its manifest names, and by none that has to stay quiet.
 
-On the real engine, judged from rows as any packet is. The page `docs/detection-engine.md` is written by this file.
+On the real engine, judged from rows as any packet is. `python -m fixtures.docs keep PACKET` takes what was seen into
+the page `docs/detection-engine.md`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from fixtures.judge.detection import Detection, detect
 def detection(injector: FaultInjector, name: str) -> Detection:
     """Plant one fault and hold what was seen against its manifest."""
     injector.inject(name)
-    return detect(expectation_of(load_fault(name)), injector.observations)
+    return detect(expectation_of(load_fault(name, injector.lane.engine)), injector.observations)
 
 
 def check(found: Detection) -> None:
@@ -47,7 +48,7 @@ def test_the_engine_fault_is_killed_by_its_detector(injector: FaultInjector, nam
 @pytest.mark.faults
 def test_the_sound_engine_is_rejected_by_no_check(injector: FaultInjector) -> None:
     """The same workloads on the same servers without a fault, before the faults and wherever a stack is the base."""
-    matrix = matrix_of(injector.observations, {})
+    matrix = matrix_of(injector.observations, {}, injector.lane)
     assert not matrix.alarms_on_sound
 
 
@@ -57,7 +58,7 @@ def test_a_weakened_suite_would_show(injector: FaultInjector, arms: Arms) -> Non
     """Four faults of different kinds on one server: state, sampling, limits, accounting."""
     arms.close()  # one slot: servers of other tests make room
     injector.recorded_oracle = not injector.targets
-    needed = {n for name in SMOKE for n in injector.names_for(load_fault(name))}
+    needed = {n for name in SMOKE for n in injector.names_for(load_fault(name, injector.lane.engine))}
     injector.wanted = frozenset(needed | {"concurrent"}) if injector.recorded_oracle else injector.wanted
     try:
         for name in SMOKE:

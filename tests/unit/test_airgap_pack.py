@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -9,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.engine.installed import InstalledEngine
 from fixtures.parsing import BadInput
 from fixtures.run import outcome
 from tools.airgap import pack
@@ -53,8 +53,10 @@ def test_what_is_left_out_is_gone_from_the_record_and_written_down(site: Path) -
     ]
     facts = json.loads((site / "vllm-0.25.1.dist-info" / ERASED).read_text())
     assert facts["left_out"] == ["vllm/_extra_C.so", "vllm/server"]
-    engine = InstalledEngine("vllm", "0.25.1", site / "vllm")
-    assert engine.modified_files() == ()
+    record = importlib.metadata.Distribution.at(site / "vllm-0.25.1.dist-info").files or []
+    assert {f.as_posix(): f.size for f in record if f.parts[0] == "vllm"} == {
+        p.relative_to(site).as_posix(): p.stat().st_size for p in (site / "vllm").rglob("*") if p.is_file()
+    }
 
 
 def test_a_pattern_that_leaves_out_nothing_is_an_error(site: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from fixtures.engine.stack import NEEDS, known_faults, load_fault
+from fixtures.engine.stack import NEEDS, engines_of, known_faults, load_fault
 from fixtures.fault_injection.plugin import SMOKE
 from fixtures.fault_injection.variants import LANE, VARIANTS, faults_in_order, variant_arguments, variant_of
 from fixtures.fault_injection.workloads import BLOCK_IDS, BY_KIND, choose, workloads
@@ -29,7 +29,7 @@ MET_BY_ALL = {
 
 
 @pytest.mark.parametrize("name", known_faults())
-def test_every_named_check_and_every_need_has_an_workload(name: str) -> None:
+def test_every_named_check_and_every_need_has_a_workload(name: str) -> None:
     fault = load_fault(name)
     chosen = choose(WORKLOADS, needs=fault.needs, kills=fault.kills, quiet=fault.quiet)
     shown = {kind for n in chosen for kind in WORKLOADS[n].shows}
@@ -39,7 +39,7 @@ def test_every_named_check_and_every_need_has_an_workload(name: str) -> None:
     assert set(fault.needs) - MET_BY_ALL <= offered
 
 
-def test_needs_are_met_by_an_workload_or_by_all() -> None:
+def test_needs_are_met_by_a_workload_or_by_all() -> None:
     offered = {need for e in WORKLOADS.values() for need in e.offers}
     assert set(NEEDS) == offered | MET_BY_ALL
 
@@ -52,7 +52,9 @@ def test_faults_that_share_a_server_come_together() -> None:
 
 def test_every_fault_is_tried_on_the_lane_of_its_engine() -> None:
     lanes = (LANE, "canary-cuda-faults")
-    assert sorted(n for lane in lanes for n in faults_in_order(load_lane(lane))) == sorted(known_faults())
+    tried = [(n, load_lane(lane).engine) for lane in lanes for n in faults_in_order(load_lane(lane))]
+    pins = sorted((n, *pin) for n in known_faults() for pin in engines_of("fault", n))
+    assert sorted((n, engine.distribution, engine.version) for n, engine in tried) == pins
 
 
 def test_the_smoke_set_is_four_faults_of_different_kinds() -> None:

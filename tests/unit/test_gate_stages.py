@@ -273,7 +273,7 @@ def test_a_refused_patch_ends_the_gate_with_one_stage_and_a_page(tmp_path: Path)
     command = [sys.executable, "-m", "pytest", "-q", "--gate", "HEAD", "--lane", "canary-cpu"]
     command += [
         "--stack",
-        "text-only-0-25-1",
+        "text-only",
         "--evidence",
         str(packet),
         "--junitxml",

