@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.engine import caches, health
-from fixtures.engine.caches import prepare_caches
+from fixtures.engine.caches import cache_key, prepare_caches
 from fixtures.engine.devices import memory_used_mib
+from fixtures.engine.launch import plan
 from fixtures.engine.pool import Slot
+from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
 
 FAULT = "xe 0000:03:00.0: [drm] GT0: Fault response: Unsuccessful -ENOENT"
@@ -49,6 +51,15 @@ def test_the_next_start_of_the_same_package_begins_with_what_was_sealed_and_noth
     }
     other = prepare_caches(tmp_path / "c", "0" * 64, {})
     assert other.sealed is None, "another package begins empty"
+
+
+def test_another_package_or_other_drafts_have_caches_of_their_own() -> None:
+    lane = load_lane("canary-cpu")
+    target, candidate = plan(lane, role="target"), plan(lane, role="candidate")
+    keys = {cache_key("a" * 64, target), cache_key("a" * 64, candidate), cache_key("b" * 64, target)}
+    assert len(keys) == 3
+    assert cache_key("a" * 64, plan(lane, role="target", replicate=2)) in keys
+    assert cache_key("", target) == "", "an unknown package: nothing is kept"
 
 
 def test_a_sealed_cache_that_was_changed_is_refused(tmp_path: Path, store: Path) -> None:
