@@ -83,11 +83,11 @@ def checks_of(rows: RowList) -> set[str]:
 
 def test_a_sound_server_is_accepted() -> None:
     """No rule speaks, and what was shown says how many ids stand behind it."""
-    findings = judge_traffic(run_traffic((), sessions=40).rows)
+    findings = judge_traffic(run_traffic((), sessions=30).rows)
     wrong = [f"{f.check}: {f.message}" for f in findings if f.outcome is not Outcome.ACCEPTED]
     assert not wrong, "\n".join(wrong)
     (shown,) = [f for f in findings if f.check == "traffic.shown"]
-    assert "40 sessions" in shown.message
+    assert "30 sessions" in shown.message
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_each_fault_is_found_by_the_check_that_it_is_for(fault: str, check: str)
 
 def test_what_is_found_is_reduced_to_the_fewest_requests() -> None:
     """A fault that needs a neighbour is reduced to two requests without any option."""
-    rows = run_traffic(("wrong-beside-others",), sessions=12, reduce=True)
+    rows = run_traffic(("wrong-beside-others",), sessions=3, reduce=True)
     reduced = [r for r in rows.rows["traffic_found"] if r["check"] == "traffic.ids"]
     assert reduced
     session = Session.from_row(reduced[0]["reduced"])  # type: ignore[arg-type]

@@ -63,14 +63,14 @@ class StandIn:
                 token = (token + 1) % END
             if "wrong-beside-others" in self.faults and neighbours > 1 and len(said) == 2:
                 token = (token + 1) % END
-            if token == END and (
-                options.get("ignore_eos") or len(said) < int(options.get("min_tokens") or 0)
-            ):
+            early = len(said) < int(options.get("min_tokens") or 0)
+            if token == END and (options.get("ignore_eos") or early):
                 token = 1
             said.append(token)
             if token == END:
                 return said, "stop", None
-            if token in (options.get("stop_token_ids") or ()) and "stop-id-ignored" not in self.faults:
+            stops = options.get("stop_token_ids") or ()
+            if token in stops and not early and "stop-id-ignored" not in self.faults:
                 return said, "stop", token
             found = [s for s in options.get("stop") or () if s in Letters().of(said)]
             if found:
