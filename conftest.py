@@ -13,6 +13,7 @@ pytest_plugins = [
     "fixtures.run.fail_closed",
     "fixtures.run.quality",
     "fixtures.subject_process.plugin",
+    "fixtures.traffic.plugin",
     "fixtures.gate.plugin",
     "fixtures.fault_injection.plugin",
     "fixtures.run.outcome",

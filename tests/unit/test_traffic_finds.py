@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from fixtures.judge.finding import Outcome
+from fixtures.judge.finding import Finding, Outcome
+from fixtures.judge.verdict import derive
 from fixtures.traffic.drive import Driver, Side
 from fixtures.traffic.generate import Known, Material
-from fixtures.traffic.judge import judge_traffic
 from fixtures.traffic.session import Request, Route, Session
 from tests.unit.traffic_standin import END, Letters, StandIn, standing_in
 
@@ -76,14 +76,19 @@ def run_traffic(faults: Sequence[str], sessions: int = 12, reduce: bool = False)
     return rows
 
 
+def findings_of(rows: dict[str, list[dict[str, object]]]) -> list[Finding]:
+    """What the judges of a run say about generated traffic."""
+    return [f for f in derive(rows).findings if f.check.startswith("traffic.")]
+
+
 def checks_of(rows: RowList) -> set[str]:
     """Checks that rejected something."""
-    return {f.check for f in judge_traffic(rows.rows) if f.outcome is Outcome.REJECTED}
+    return {f.check for f in findings_of(rows.rows) if f.outcome is Outcome.REJECTED}
 
 
 def test_a_sound_server_is_accepted() -> None:
     """No rule speaks, and what was shown says how many ids stand behind it."""
-    findings = judge_traffic(run_traffic((), sessions=30).rows)
+    findings = findings_of(run_traffic((), sessions=30).rows)
     wrong = [f"{f.check}: {f.message}" for f in findings if f.outcome is not Outcome.ACCEPTED]
     assert not wrong, "\n".join(wrong)
     (shown,) = [f for f in findings if f.check == "traffic.shown"]
