@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
@@ -12,12 +13,13 @@ from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
 from fixtures.run.findings import Findings
 from fixtures.run.request import stack_name
+from fixtures.traffic.cases import kept_cases
 from fixtures.traffic.coverage import breadth_of, page
 from fixtures.traffic.drive import Driver
 from fixtures.traffic.launches import DEFAULT, LAUNCHES, lane_for
 from fixtures.traffic.material import Texts, material_of
 from fixtures.traffic.pair import Half, ServerLost, measured_bound_nats
-from fixtures.traffic.plugin import described, minutes_of, versions_of, what_is_left_out
+from fixtures.traffic.plugin import described, minutes_of, replayed, versions_of, what_is_left_out
 from fixtures.traffic.report import write_found
 from fixtures.traffic.session import Session
 
@@ -63,8 +65,13 @@ def test_generated_sessions_are_answered_as_target_only_answers_them(
     driver = Driver(target.side, candidate.side, Texts(started.model.folder), bound_nats, evidence)
     seed = pytestconfig.getoption("--traffic-seed")
     evidence.append("traffic_run", {"launch": launch, "seed": seed, "left_out": described(omitted)})
+    again = replayed(pytestconfig)
     try:
-        driver.run(material, run_seed=seed, minutes=minutes_of(pytestconfig), launch=launch)
+        for case in again if again is not None else kept_cases():
+            if case.session.launch == launch:
+                driver.one(dataclasses.replace(case.session, number=driver.played))
+        if again is None:
+            driver.run(material, run_seed=seed, minutes=minutes_of(pytestconfig), launch=launch)
     except ServerLost as error:
         print(error)
     sessions = [
