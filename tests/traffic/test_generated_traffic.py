@@ -11,15 +11,15 @@ from fixtures.arms.servers import Arms
 from fixtures.evidence.plugin import Evidence
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
+from fixtures.request import RunRequest
 from fixtures.run.findings import Findings
-from fixtures.run.request import stack_name
 from fixtures.traffic.cases import kept_cases
 from fixtures.traffic.coverage import breadth_of, page
 from fixtures.traffic.drive import Driver
 from fixtures.traffic.launches import DEFAULT, LAUNCHES, lane_for
 from fixtures.traffic.material import Texts, material_of
 from fixtures.traffic.pair import Half, ServerLost, measured_bound_nats
-from fixtures.traffic.plugin import described, minutes_of, replayed, versions_of, what_is_left_out
+from fixtures.traffic.plugin import described, traffic_request_of, versions_of, what_is_left_out
 from fixtures.traffic.report import write_found
 from fixtures.traffic.session import Session
 
@@ -37,16 +37,18 @@ def test_generated_sessions_are_answered_as_target_only_answers_them(
     evidence: Evidence,
     findings: Findings,
     keep_files: Callable[[str, str], None],
+    run_request: RunRequest,
     pytestconfig: pytest.Config,
 ) -> None:
     """Requests that nobody wrote down: alone, in company and after it; ids, text, ends, usage and counters."""
-    if launch != DEFAULT and pytestconfig.getoption("--traffic-profile") == "gate":
+    asked = traffic_request_of(pytestconfig)
+    if launch != DEFAULT and asked.profile == "gate":
         pytest.skip(f"not offered: profile gate plays on the lane's own launch, not on {launch}")
     started = lane_for(lane, launch)
     if started is None:
         pytest.skip(f"not offered: lane {lane.name} does not say how it is started with {launch}")
-    stack = stack_name(pytestconfig)
-    omitted = what_is_left_out(pytestconfig, started, stack)
+    stack = run_request.stack
+    omitted = what_is_left_out(asked, started, stack)
     first = REPLICATES + 10 * list(LAUNCHES).index(launch)
     candidate = Half(arms, started, "candidate", stack, first)
     target = Half(arms, started, "target", stack, first, beside=candidate)
@@ -63,15 +65,13 @@ def test_generated_sessions_are_answered_as_target_only_answers_them(
     )
     bound_nats = measured_bound_nats(target.endpoint(), target.arm, material.known)
     driver = Driver(target.side, candidate.side, Texts(started.model.folder), bound_nats, evidence)
-    seed = pytestconfig.getoption("--traffic-seed")
-    evidence.append("traffic_run", {"launch": launch, "seed": seed, "left_out": described(omitted)})
-    again = replayed(pytestconfig)
+    evidence.append("traffic_run", {"launch": launch, "seed": asked.seed, "left_out": described(omitted)})
     try:
-        for case in again if again is not None else kept_cases():
+        for case in kept_cases() if asked.replayed is None else asked.replayed:
             if case.session.launch == launch:
                 driver.one(dataclasses.replace(case.session, number=driver.played))
-        if again is None:
-            driver.run(material, run_seed=seed, minutes=minutes_of(pytestconfig), launch=launch)
+        if asked.replayed is None:
+            driver.run(material, run_seed=asked.seed, minutes=asked.minutes, launch=launch)
     except ServerLost as error:
         print(error)
     sessions = [
