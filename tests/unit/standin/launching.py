@@ -37,6 +37,8 @@ def start(
     *,
     start_s: float = 0.0,
     launcher: tuple[str, ...] = (),
+    command: tuple[str, ...] = (),
+    elsewhere: bool = False,
     check_reports: ReportCheck | None = None,
     timeout_s: float = 30,
 ) -> Server:
@@ -44,7 +46,9 @@ def start(
     notes = folder / "notes"
     notes.mkdir(parents=True, exist_ok=True)
     os.environ["STANDIN_START_S"], os.environ["STANDIN_NOTES"] = str(start_s), str(notes)
-    spec = dataclasses.replace(plan(load_lane("canary-cpu"), role="target"), launcher=launcher)
+    spec = dataclasses.replace(
+        plan(load_lane("canary-cpu"), role="target"), launcher=launcher, command=command, elsewhere=elsewhere
+    )
     return start_server(
         spec,
         lease=lease,

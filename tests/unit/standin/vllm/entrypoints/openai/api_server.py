@@ -20,12 +20,24 @@ ANSWER = {"role": "assistant", "content": "ready"}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """`/health`, and one answer of two ids to everything that is posted."""
+    """`/health`, what the server says about itself, and one answer of two ids to everything that is posted."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        self._send("application/json", b"{}")
+        said: dict[str, Any] = {}
+        if self.path == "/version":
+            said = {"version": os.environ.get("STANDIN_VERSION", "0.32.0")}
+        elif self.path == "/v1/models":
+            card = {"id": option("--served-model-name"), "root": option("--model"), "max_model_len": 2048}
+            said = {"data": [card]}
+        elif self.path == "/metrics":
+            caching = os.environ.get("STANDIN_CACHING", "False")
+            self._send(
+                "text/plain", f'vllm:cache_config_info{{enable_prefix_caching="{caching}"}} 1.0\n'.encode()
+            )
+            return
+        self._send("application/json", json.dumps(said).encode())
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -48,6 +60,11 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+def option(name: str, default: str = "") -> str:
+    """The value of an option of the command line."""
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
+
+
 def main() -> None:
     """Do what an engine does, in no time."""
     print("non-default args: stand-in", flush=True)
@@ -58,7 +75,7 @@ def main() -> None:
         channel = socket.socket(socket.AF_UNIX)
         channel.bind(f"{folder}/{'0' * 36}")
     time.sleep(float(os.environ["STANDIN_START_S"]))
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", int(option("--port", "0"))), Handler)
     notes = Path(os.environ["STANDIN_NOTES"])
     (notes / str(os.getpid())).write_text(f"{server.server_port} {memory.name}")
     print("Application startup complete", flush=True)
