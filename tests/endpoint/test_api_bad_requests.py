@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fixtures.client.ask import CHAT, COMPLETIONS
-from fixtures.client.reply import Reply, send
+from fixtures.client.reply import send
 from fixtures.workload.caller import Caller
 
 pytestmark = pytest.mark.endpoint
@@ -60,31 +60,26 @@ COMPLETED: dict[str, dict[str, Any]] = {
 }
 
 
-def refused(reply: Reply) -> bool:
-    """The client's error, with words."""
-    return 400 <= reply.status < 500 and bool(reply.message.strip())
-
-
-def still_right(caller: Caller) -> bool:
+def require_alive(caller: Caller, after: str) -> None:
     """The server lives and answers."""
     prompt = caller.canary("add")
-    return caller.chat(prompt).token_ids == prompt.answer_ids
+    caller.expect.answer(f"for {prompt.id} after {after}", caller.chat(prompt), ids=prompt.answer_ids)
 
 
 @pytest.mark.parametrize("name", CHATS)
 def test_a_chat_that_makes_no_sense_is_refused(caller: Caller, name: str) -> None:
     """4xx with a message; the next request is answered."""
     reply = caller.post(CHAT, {"max_tokens": 4} | CHATS[name])
-    assert refused(reply), f"{reply.status}: {reply.text[:300]}"
-    assert still_right(caller)
+    caller.expect.refusal(f"for a chat with {name}", reply)
+    require_alive(caller, f"a chat with {name}")
 
 
 @pytest.mark.parametrize("name", COMPLETED)
 def test_a_completion_that_makes_no_sense_is_refused(caller: Caller, name: str) -> None:
     """4xx with a message; the next request is answered."""
     reply = caller.post(COMPLETIONS, {"max_tokens": 4} | COMPLETED[name])
-    assert refused(reply), f"{reply.status}: {reply.text[:300]}"
-    assert still_right(caller)
+    caller.expect.refusal(f"for a completion with {name}", reply)
+    require_alive(caller, f"a completion with {name}")
 
 
 @pytest.mark.parametrize(
@@ -95,15 +90,17 @@ def test_a_completion_that_makes_no_sense_is_refused(caller: Caller, name: str) 
 def test_a_body_that_is_no_request_is_refused(caller: Caller, body: bytes) -> None:
     """Not JSON, or not an object: 4xx; the next request is answered."""
     reply = send(caller.endpoint, "POST", CHAT, body)
-    assert 400 <= reply.status < 500, f"{reply.status}: {reply.failure or reply.text[:300]}"
-    assert still_right(caller)
+    asked = f"for a chat whose body is {body[:20]!r}"
+    answered = f"{reply.status}: {reply.failure or reply.text[:300]}"
+    caller.expect.that(400 <= reply.status < 500, asked, "status 4xx", answered)
+    require_alive(caller, f"a body {body[:20]!r}")
 
 
 def test_unknown_models_routes_and_methods_are_refused(caller: Caller) -> None:
     """404 for what is not there, 405 for a method that a route does not have."""
     unknown = caller.post(CHAT, {"model": "no-such-model", "messages": HELLO})
-    assert unknown.status == 404
-    assert "no-such-model" in unknown.message
-    assert caller.post("/v1/no-such-route", {}).status == 404
-    assert caller.get(CHAT).status == 405
-    assert still_right(caller)
+    caller.expect.refusal("for a model that it does not serve", unknown, status=404, names="no-such-model")
+    route, method = caller.post("/v1/no-such-route", {}), caller.get(CHAT)
+    caller.expect.equal("for a route that it does not have", "status", 404, route.status)
+    caller.expect.equal("for chat with GET", "status", 405, method.status)
+    require_alive(caller, "unknown models, routes and methods")

@@ -49,9 +49,9 @@ def test_mixed_requests_at_once_each_get_their_own_answer(caller: Caller) -> Non
     assert len(prompts) == AT_ONCE
     suite = Suite(schema="draftproof-suite-1", name="api-mixed", description="mixed", prompts=prompts)
     said = run_suite(caller.endpoint, suite, arm=caller.arm.label, concurrency=AT_ONCE, order=1)
-    assert not wrong(prompts, said), "\n".join(wrong(prompts, said))
-    reasons = {t.finish_reason for t in said}
-    assert reasons == {"stop"}
+    asked = f"for {AT_ONCE} prompts at once, in another order"
+    caller.expect.none_wrong(asked, "the right answer to each", wrong(prompts, said))
+    caller.expect.equal(asked, "finish reasons", {"stop"}, {t.finish_reason for t in said})
 
 
 def test_different_parameters_at_once_stay_with_their_request(caller: Caller) -> None:
@@ -71,11 +71,13 @@ def test_different_parameters_at_once_stay_with_their_request(caller: Caller) ->
         )
     for place in range(0, len(said), len(extras)):
         plain, stopped, onward, charged = said[place : place + len(extras)]
-        assert plain.token_ids == answer
-        assert stopped.token_ids == answer[: answer.index(answer[5]) + 1]
-        assert onward.token_ids[: len(answer)] == answer
-        assert len(onward.token_ids) == len(answer) + 6
-        assert charged.token_ids == answer, "a penalty below every margin changes nothing"
+        asked = f"for {prompt.id} among requests with other parameters"
+        caller.expect.answer(f"{asked}, plain", plain, ids=answer)
+        caller.expect.answer(f"{asked}, with a stop id", stopped, ids=answer[: answer.index(answer[5]) + 1])
+        caller.expect.answer(f"{asked}, with ignore_eos", onward, completion_tokens=len(answer) + 6)
+        beginning = onward.token_ids[: len(answer)]
+        caller.expect.equal(f"{asked}, with ignore_eos", "ids of the answer", answer, beginning)
+        caller.expect.answer(f"{asked}, with a penalty below every margin", charged, ids=answer)
 
 
 def test_an_answer_after_a_long_one_is_the_answer_alone(caller: Caller) -> None:
@@ -84,10 +86,10 @@ def test_an_answer_after_a_long_one_is_the_answer_alone(caller: Caller) -> None:
     longest = max(needles, key=lambda p: len(p.user))
     for kind in ("sort", "copy", "json"):
         long = caller.chat(longest)
-        assert (long.error, long.content) == (None, longest.expect)
+        caller.expect.answer(f"for {longest.id}", long, text=longest.expect)
         prompt = caller.canary(kind)
-        said = caller.chat(prompt)
-        assert (said.error, said.token_ids) == (None, prompt.answer_ids), f"{kind} after {longest.id}"
+        asked = f"for {prompt.id} after {longest.id}"
+        caller.expect.answer(asked, caller.chat(prompt), ids=prompt.answer_ids)
 
 
 @pytest.mark.parametrize("arm", ["candidate"], indirect=True)
@@ -98,12 +100,12 @@ def test_a_prompt_of_one_id_inherits_nothing(caller: Caller) -> None:
     """
     first = caller.prompt_ids(caller.canary("copy"))[:1]
     alone = caller.continuation(first, 8, ignore_eos=True)
-    assert alone.error is None
+    caller.expect.answer("for a prompt of one id alone", alone)
     for kind in ("count", "sum", "needle"):
         prompt = caller.parity_prompts(kind)[0]
-        assert caller.chat(prompt).content == prompt.expect
+        caller.expect.answer(f"for {prompt.id}", caller.chat(prompt), text=prompt.expect)
         again = caller.continuation(first, 8, ignore_eos=True)
-        assert (again.error, again.token_ids) == (None, alone.token_ids), f"after {prompt.id}"
+        caller.expect.answer(f"for a prompt of one id after {prompt.id}", again, ids=alone.token_ids)
 
 
 def break_off(caller: Caller, prompt: Prompt, events: int) -> None:
@@ -153,9 +155,10 @@ def test_a_request_that_was_broken_off_harms_no_other(caller: Caller) -> None:
         break_off(caller, long, events)
         for kind in ("sort", "json"):
             prompt = caller.canary(kind)
-            said = caller.chat(prompt)
-            assert (said.error, said.token_ids) == (None, prompt.answer_ids), f"{kind} after {events} events"
+            asked = f"for {prompt.id} after {long.id} was broken off at event {events}"
+            caller.expect.answer(asked, caller.chat(prompt), ids=prompt.answer_ids)
     wait_until_idle(caller)
     for kind in ("count", "parity"):
         prompt = caller.parity_prompts(kind)[0]
-        assert caller.chat(prompt).token_ids == prompt.answer_ids, prompt.id
+        asked = f"for {prompt.id} after requests were broken off"
+        caller.expect.answer(asked, caller.chat(prompt), ids=prompt.answer_ids)

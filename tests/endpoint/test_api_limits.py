@@ -21,11 +21,15 @@ def test_a_cap_gives_exactly_that_many_ids(caller: Caller) -> None:
     before = caller.accepted()
     for cap in range(1, 2 * caller.depth + 4):
         said = caller.chat(prompt, max_tokens=cap)
-        assert (said.error, said.token_ids) == (None, prompt.answer_ids[:cap]), f"max_tokens {cap}"
-        assert (said.finish_reason, said.usage.completion_tokens) == ("length", cap)
-    assert (caller.accepted() > before) == caller.speculates, (
-        "drafts have to be accepted for this to say anything"
-    )
+        caller.expect.answer(
+            f"for {prompt.id} with max_tokens {cap}",
+            said,
+            ids=prompt.answer_ids[:cap],
+            finish_reason="length",
+            completion_tokens=cap,
+        )
+    drafted = caller.accepted() > before
+    caller.expect.engaged(f"for {prompt.id} with caps", drafted, speculates=caller.speculates)
 
 
 def test_a_cap_at_the_end_of_turn_is_a_stop_and_one_less_is_a_length(caller: Caller) -> None:
@@ -36,10 +40,8 @@ def test_a_cap_at_the_end_of_turn_is_a_stop_and_one_less_is_a_length(caller: Cal
         length = len(prompt.answer_ids)
         for cap, reason in ((length, "stop"), (length - 1, "length")):
             said = caller.chat(prompt, max_tokens=cap, stream=False)
-            assert (said.error, said.token_ids) == (None, prompt.answer_ids[:cap]), (
-                f"{kind}, max_tokens {cap}"
-            )
-            assert said.finish_reason == reason, f"{kind}, max_tokens {cap}"
+            asked = f"for {prompt.id} of {length} ids with max_tokens {cap}, not streamed"
+            caller.expect.answer(asked, said, ids=prompt.answer_ids[:cap], finish_reason=reason)
 
 
 def test_nothing_follows_an_end_of_turn_inside_a_draft(caller: Caller) -> None:
@@ -47,10 +49,15 @@ def test_nothing_follows_an_end_of_turn_inside_a_draft(caller: Caller) -> None:
     prompts = [caller.canary(kind) for kind in KINDS]
     prompts += [p for kind in ("sort", "json") for p in caller.parity_prompts(kind)]
     for prompt in prompts:
-        said = caller.chat(prompt)
-        assert (said.error, said.token_ids) == (None, prompt.answer_ids), prompt.id
-        assert (said.finish_reason, said.content) == ("stop", prompt.expect), prompt.id
-        assert said.usage.completion_tokens == len(said.token_ids), prompt.id
+        assert prompt.answer_ids is not None
+        caller.expect.answer(
+            f"for {prompt.id}",
+            caller.chat(prompt),
+            ids=prompt.answer_ids,
+            finish_reason="stop",
+            text=prompt.expect,
+            completion_tokens=len(prompt.answer_ids),
+        )
 
 
 def test_ignoring_the_end_of_turn_goes_on_to_the_cap(caller: Caller) -> None:
@@ -61,10 +68,10 @@ def test_ignoring_the_end_of_turn_goes_on_to_the_cap(caller: Caller) -> None:
         length = len(prompt.answer_ids)
         for extra in range(1, caller.depth + 3):
             said = caller.chat(prompt, max_tokens=length + extra, ignore_eos=True)
-            assert said.error is None
-            assert said.token_ids[:length] == prompt.answer_ids, f"{kind}, {extra} beyond"
-            assert (len(said.token_ids), said.finish_reason) == (length + extra, "length")
-            assert said.usage.completion_tokens == length + extra
+            asked = f"for {prompt.id} with ignore_eos, {extra} ids beyond the answer"
+            caller.expect.answer(asked, said, finish_reason="length", completion_tokens=length + extra)
+            caller.expect.equal(asked, "ids of the answer", prompt.answer_ids, said.token_ids[:length])
+            caller.expect.equal(asked, "as many ids as", length + extra, len(said.token_ids))
 
 
 def test_no_end_of_turn_comes_before_the_minimum(caller: Caller) -> None:
@@ -75,14 +82,16 @@ def test_no_end_of_turn_comes_before_the_minimum(caller: Caller) -> None:
     for minimum in range(1, len(prompt.answer_ids) + caller.depth + 2):
         cap = len(prompt.answer_ids) + 12
         said = caller.chat(prompt, max_tokens=cap, min_tokens=minimum)
-        assert said.error is None, said.error
+        asked = f"for {prompt.id} with min_tokens {minimum}"
+        caller.expect.answer(asked, said, completion_tokens=len(said.token_ids))
         if minimum < len(prompt.answer_ids):
-            assert said.token_ids == prompt.answer_ids, f"min_tokens {minimum}"
+            caller.expect.answer(asked, said, ids=prompt.answer_ids)
         else:
-            assert list(said.token_ids[: len(words)]) == words, f"min_tokens {minimum}"
-            assert end not in said.token_ids[:minimum], f"min_tokens {minimum}: {said.token_ids}"
-            assert minimum <= len(said.token_ids) <= cap
-        assert said.usage.completion_tokens == len(said.token_ids)
+            caller.expect.equal(asked, "the answer's words", words, list(said.token_ids[: len(words)]))
+            early = end in said.token_ids[:minimum]
+            caller.expect.that(not early, asked, f"no {end} in the first {minimum} ids", said.token_ids)
+            within = minimum <= len(said.token_ids) <= cap
+            caller.expect.that(within, asked, f"{minimum} to {cap} ids", f"{len(said.token_ids)} ids")
 
 
 @pytest.mark.parametrize("arm", ["target"], indirect=True)
@@ -93,17 +102,19 @@ def test_an_answer_ends_exactly_at_the_context_limit(caller: Caller) -> None:
     """
     limit = caller.context_limit()
     for room in (1, caller.depth, caller.depth + 1, 2 * caller.depth + 3):
-        assert caller.fill_to_the_limit(room) == (room, "length", room, limit)
+        asked = f"to fill its context of {limit} ids, with room for {room}"
+        filled = caller.fill_to_the_limit(room)
+        caller.expect.equal(asked, "ids, reason, completion and total", (room, "length", room, limit), filled)
 
 
 def test_a_prompt_that_fills_the_context_or_goes_beyond_is_refused(caller: Caller) -> None:
     """No room for an answer, and one id too many: 400 with words, which name the limit that was passed."""
     limit = caller.context_limit()
     full = caller.complete({"prompt": caller.filler(limit), "max_tokens": 1})
-    assert (full.status, bool(full.message)) == (400, True), f"{full.status}: {full.text[:300]}"
+    caller.expect.refusal(f"to answer a prompt of {limit} ids, its whole context", full, status=400)
     for beyond in (1, 2, 1000):
         reply = caller.complete({"prompt": caller.filler(limit + beyond), "max_tokens": 1})
-        assert reply.status == 400, f"{reply.status}: {reply.text[:300]}"
-        assert str(limit) in reply.message, f"the limit of {limit} is not named: {reply.message}"
+        asked = f"to answer a prompt {beyond} ids longer than its context"
+        caller.expect.refusal(asked, reply, status=400, names=str(limit))
     prompt = caller.canary("add")
-    assert caller.chat(prompt).content == prompt.expect
+    caller.expect.answer(f"for {prompt.id} after refusals", caller.chat(prompt), text=prompt.expect)

@@ -21,7 +21,7 @@ PENALTIES = {"frequency": (0.0, 2.0), "both": (2.0, 2.0)}
 def rows_after(caller: Caller, prompt: Sequence[int], answer: Sequence[int]) -> list[Mapping[int, float]]:
     """For each answer id the best log-probabilities of its place, from one prefill: no drafts, no penalties."""
     reply = caller.complete({"prompt": [*prompt, *answer], "max_tokens": 1, "prompt_logprobs": TOP})
-    assert reply.status == 200, reply.message
+    caller.expect.equal("for the log-probabilities of a prompt", "status", 200, reply.status)
     rows = reply.body["choices"][0]["prompt_logprobs"][len(prompt) :]
     return [{int(i): float(e["logprob"]) for i, e in row.items()} for row in rows]
 
@@ -39,10 +39,9 @@ def test_each_id_is_the_best_after_the_penalties_for_what_was_said_before(caller
     ids = list(caller.prompt_ids(prompt))
     before = caller.accepted()
     said = caller.continuation(ids, 80, presence_penalty=presence, frequency_penalty=frequency)
-    assert said.error is None
-    assert (caller.accepted() > before) == caller.speculates, (
-        "drafts have to be accepted for this to say anything"
-    )
+    asked = f"for {prompt.id} with {name} penalties"
+    caller.expect.answer(asked, said)
+    caller.expect.engaged(asked, caller.accepted() > before, speculates=caller.speculates)
     counts: Counter[int] = Counter()
     decided = swayed = 0
     wrong = []
@@ -57,7 +56,7 @@ def test_each_id_is_the_best_after_the_penalties_for_what_was_said_before(caller
                 wrong.append(f"place {place}: said {chosen}, {behind:.2f} nats behind {best}")
         counts[chosen] += 1
     print(f"{caller.arm.label} {name}: {decided} of {len(said.token_ids)} places decided, {swayed} swayed")
-    assert not wrong, "\n".join(wrong)
+    caller.expect.none_wrong(asked, "the best id after the penalties at each place", wrong)
     assert decided >= 20
     assert swayed >= 5, f"the penalties have to change something: {swayed} places"
 
@@ -74,6 +73,6 @@ def test_a_repetition_penalty_counts_the_drafts_before_each_draft(caller: Caller
         ids, count = list(caller.prompt_ids(prompt)), caller.depth + 2
         said = caller.continuation(ids, count, ignore_eos=True, repetition_penalty=2)
         alone = caller.one_at_a_time(ids, count, ignore_eos=True, repetition_penalty=2)
-        assert (said.error, said.token_ids) == (None, alone), kind
+        caller.expect.answer(f"for {prompt.id} with a repetition penalty", said, ids=alone)
         swayed += said.token_ids != prompt.answer_ids[:count]
     assert swayed, "the penalty has to change something"

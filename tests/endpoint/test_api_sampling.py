@@ -22,10 +22,13 @@ def test_a_seed_repeats_its_text_and_another_seed_says_another(caller: Caller) -
     texts = {}
     for seed in range(4):
         said = [caller.chat(prompt, seed=seed, **HOT) for _ in range(3)]
-        assert [t.error for t in said] == [None] * 3
+        for t in said:
+            caller.expect.answer(f"for {prompt.id}, sampled with seed {seed}", t)
         texts[seed] = {t.token_ids for t in said}
     unsteady = {seed: len(said) for seed, said in texts.items() if len(said) > 1}
-    assert not unsteady, f"seeds that did not repeat their text, with the number of texts: {unsteady}"
+    asked = f"for {prompt.id} three times with each of four seeds"
+    steady = "no seeds that did not repeat their text (seed, texts)"
+    caller.expect.none_wrong(asked, steady, unsteady)
     assert len(set.union(*texts.values())) > 1, "at this temperature every seed said the same"
 
 
@@ -33,18 +36,21 @@ def test_several_answers_to_one_prompt_come_in_order_and_repeat(caller: Caller) 
     """`n`: each answer has its index, its ids and its end; usage counts all of them; the seed repeats all of them."""
     prompt = caller.canary("phrase")
     body = {"messages": prompt.messages, "return_token_ids": True, "seed": 5, "n": 3} | HOT
-    answers = []
+    answers, asked = [], f"for three answers to {prompt.id} with a seed, twice"
     for _ in range(2):
         reply = caller.post(CHAT, body)
-        assert reply.status == 200, reply.message
+        caller.expect.equal(asked, "status", 200, reply.status)
         choices = reply.body["choices"]
-        assert [c["index"] for c in choices] == [0, 1, 2]
-        assert [len(c["token_ids"]) for c in choices] == [HOT["max_tokens"]] * 3
-        assert {c["finish_reason"] for c in choices} == {"length"}
-        assert reply.body["usage"]["completion_tokens"] == 3 * HOT["max_tokens"]
+        caller.expect.equal(asked, "indices", [0, 1, 2], [c["index"] for c in choices])
+        lengths = [len(c["token_ids"]) for c in choices]
+        caller.expect.equal(asked, "as many ids each as", [HOT["max_tokens"]] * 3, lengths)
+        caller.expect.equal(asked, "reasons", {"length"}, {c["finish_reason"] for c in choices})
+        counted = reply.body["usage"]["completion_tokens"]
+        caller.expect.equal(asked, "completion tokens", 3 * HOT["max_tokens"], counted)
         answers.append([tuple(c["token_ids"]) for c in choices])
     assert len(set(answers[0])) > 1, "at this temperature all answers are the same"
-    assert answers[0] == answers[1], "the same seed gave other answers the second time"
+    again = answers[0] == answers[1]
+    caller.expect.that(again, asked, "the same", "the same seed gave other answers the second time")
 
 
 def test_a_greedy_answer_is_not_touched_by_sampled_neighbours(caller: Caller) -> None:
@@ -55,9 +61,11 @@ def test_a_greedy_answer_is_not_touched_by_sampled_neighbours(caller: Caller) ->
     for _ in range(3):
         with ThreadPoolExecutor(len(mixed)) as pool:
             said = list(pool.map(lambda extra: caller.chat(prompt, **extra), mixed))
-        assert [t.error for t in said] == [None] * len(mixed)
+        for t, extra in zip(said, mixed, strict=True):
+            caller.expect.answer(f"for {prompt.id} in a mixed batch, {extra or 'greedy'}", t)
         wrong += [t.content[:40] for t in said[::2] if t.token_ids != prompt.answer_ids]
-    assert not wrong, f"{len(wrong)} of 6 greedy answers beside sampled ones are wrong: {wrong}"
+    told = f"{len(wrong)} of 6 greedy answers beside sampled ones are wrong: {wrong}"
+    caller.expect.that(not wrong, f"for {prompt.id} beside sampled requests", "the answers alone", told)
 
 
 @pytest.mark.parametrize("extra", [{"top_p": 1e-6}, {"temperature": 0.01}], ids=["top-p", "temperature"])
@@ -68,10 +76,10 @@ def test_sampling_that_leaves_one_id_to_choose_gives_the_greedy_answer(
     for kind in ("copy", "sort"):
         prompt = caller.canary(kind)
         said = caller.chat(prompt, seed=3, **{"temperature": 1, **extra})
-        assert said.error is None
-        assert said.token_ids == prompt.answer_ids, (
-            f"{kind}: another answer than the greedy one: {said.content[:60]!r}"
-        )
+        asked = f"for {prompt.id}, sampled with {extra}"
+        caller.expect.answer(asked, said)
+        told = f"another answer than the greedy one: {said.content[:60]!r}"
+        caller.expect.that(said.token_ids == prompt.answer_ids, asked, "the greedy answer", told)
 
 
 @pytest.mark.parametrize("arm", ["target"], indirect=True)
@@ -82,13 +90,14 @@ def test_a_bias_forbids_and_forces_an_id(caller: Caller) -> None:
     for place in (0, 3):
         unwanted = prompt.answer_ids[place]
         said = caller.chat(prompt, max_tokens=20, logit_bias={str(unwanted): -100})
-        assert said.error is None
-        assert unwanted not in said.token_ids
-        first = prompt.answer_ids.index(unwanted)
-        assert said.token_ids[:first] == prompt.answer_ids[:first]
+        asked, first = f"for {prompt.id} without id {unwanted}", prompt.answer_ids.index(unwanted)
+        caller.expect.answer(asked, said)
+        caller.expect.that(unwanted not in said.token_ids, asked, f"no {unwanted}", said.token_ids)
+        before = said.token_ids[:first]
+        caller.expect.equal(asked, "the answer up to there", prompt.answer_ids[:first], before)
     wanted = prompt.answer_ids[5]
     said = caller.chat(prompt, max_tokens=6, logit_bias={str(wanted): 100})
-    assert (said.error, said.token_ids) == (None, (wanted,) * 6)
+    caller.expect.answer(f"for {prompt.id} with a bias for id {wanted}", said, ids=(wanted,) * 6)
 
 
 @pytest.mark.parametrize("arm", ["target"], indirect=True)
@@ -97,7 +106,7 @@ def test_the_largest_min_p_and_the_smallest_top_k_give_the_greedy_answer(caller:
     prompt = caller.canary("copy")
     for extra in ({"min_p": 1}, {"top_k": 1}):
         said = caller.chat(prompt, temperature=2, seed=3, **extra)
-        assert (said.error, said.token_ids) == (None, prompt.answer_ids), str(extra)
+        caller.expect.answer(f"for {prompt.id}, sampled with {extra}", said, ids=prompt.answer_ids)
 
 
 @pytest.mark.parametrize("arm", ["candidate"], indirect=True)
@@ -110,12 +119,12 @@ def test_what_is_not_supported_with_drafts_is_refused_in_words(caller: Caller, e
         pytest.skip("not offered: the lane does not draft")
     prompt = caller.canary("sort")
     reply = caller.post(CHAT, {"messages": prompt.messages, "max_tokens": 4, "temperature": 0} | extra)
-    assert reply.status == 400, f"{reply.status}: {reply.text[:300]}"
-    assert next(iter(extra)) in reply.message, reply.message
+    asked, name = f"for {prompt.id} with {extra}", next(iter(extra))
+    caller.expect.refusal(asked, reply, status=400, names=name)
     streamed = caller.chat(prompt, **extra)
-    assert streamed.error is not None
-    assert next(iter(extra)) in streamed.error
-    assert caller.chat(prompt).token_ids == prompt.answer_ids
+    named = streamed.error is not None and name in streamed.error
+    caller.expect.that(named, f"{asked}, streamed", f"an error that names {name}", streamed.error)
+    caller.expect.answer(f"for {prompt.id} after a refusal", caller.chat(prompt), ids=prompt.answer_ids)
 
 
 def test_bad_words_are_not_said(caller: Caller) -> None:
@@ -125,10 +134,11 @@ def test_bad_words_are_not_said(caller: Caller) -> None:
         assert prompt.expect is not None
         assert word in prompt.expect
         said = caller.chat(prompt, bad_words=[word])
-        assert said.error is None
-        assert word not in said.content
-        common = prompt.expect.index(word)
-        assert said.content[: common - 1] == prompt.expect[: common - 1]
+        asked, common = f"for {prompt.id} without the word {word!r}", prompt.expect.index(word)
+        caller.expect.answer(asked, said)
+        caller.expect.that(word not in said.content, asked, "a text without it", said.content)
+        before = said.content[: common - 1]
+        caller.expect.equal(asked, "the answer up to there", prompt.expect[: common - 1], before)
 
 
 def test_only_allowed_ids_are_said(caller: Caller) -> None:
@@ -137,11 +147,12 @@ def test_only_allowed_ids_are_said(caller: Caller) -> None:
     assert prompt.answer_ids is not None
     answer = prompt.answer_ids
     same = caller.chat(prompt, allowed_token_ids=sorted(set(answer)))
-    assert (same.error, same.token_ids) == (None, answer)
+    caller.expect.answer(f"for {prompt.id} with the ids of its answer allowed", same, ids=answer)
     for place in range(1, caller.depth + 4):
         without = sorted(set(answer) - {answer[place]})
         said = caller.chat(prompt, allowed_token_ids=without)
         first = answer.index(answer[place])
-        assert said.error is None
-        assert said.token_ids[:first] == answer[:first]
-        assert set(said.token_ids) <= set(without)
+        asked = f"for {prompt.id} with all ids of its answer but {answer[place]} allowed"
+        caller.expect.answer(asked, said)
+        caller.expect.equal(asked, "the answer up to there", answer[:first], said.token_ids[:first])
+        caller.expect.that(set(said.token_ids) <= set(without), asked, "allowed ids", said.token_ids)

@@ -16,13 +16,16 @@ def test_a_stop_id_ends_the_answer_wherever_in_a_draft_it_falls(caller: Caller) 
     before = caller.accepted()
     for place, token_id in first_occurrences(prompt.answer_ids[:-1]):
         said = caller.chat(prompt, stop_token_ids=[token_id])
-        assert (said.error, said.token_ids) == (None, prompt.answer_ids[: place + 1]), f"stop id at {place}"
-        assert said.finish_reason == "stop"
-        assert said.usage.completion_tokens == place + 1
-        assert said.content == caller.text_of(prompt.answer_ids[:place]), f"stop id at {place}"
-    assert (caller.accepted() > before) == caller.speculates, (
-        "drafts have to be accepted for this to say anything"
-    )
+        caller.expect.answer(
+            f"for {prompt.id} with the stop id at {place}",
+            said,
+            ids=prompt.answer_ids[: place + 1],
+            finish_reason="stop",
+            completion_tokens=place + 1,
+            text=caller.text_of(prompt.answer_ids[:place]),
+        )
+    drafted = caller.accepted() > before
+    caller.expect.engaged(f"for {prompt.id} with stop ids", drafted, speculates=caller.speculates)
 
 
 def shortest_with(caller: Caller, ids: tuple[int, ...], stop: str) -> int:
@@ -43,14 +46,17 @@ def test_a_stop_string_ends_the_answer_wherever_in_a_draft_it_falls(caller: Call
     for start in range(1, len(prompt.expect) - 3, 2):
         stop = prompt.expect[start : start + 3]
         said = caller.chat(prompt, stream=stream, stop=[stop])
-        assert (said.error, said.content) == (None, prompt.expect[: prompt.expect.index(stop)]), repr(stop)
-        assert said.finish_reason == "stop"
         needed = shortest_with(caller, prompt.answer_ids, stop)
-        assert said.token_ids == prompt.answer_ids[:needed], f"stop {stop!r}"
-        assert said.usage.completion_tokens == needed, f"stop {stop!r}"
-    assert (caller.accepted() > before) == caller.speculates, (
-        "drafts have to be accepted for this to say anything"
-    )
+        caller.expect.answer(
+            f"for {prompt.id} with stop {stop!r}{'' if stream else ', not streamed'}",
+            said,
+            text=prompt.expect[: prompt.expect.index(stop)],
+            finish_reason="stop",
+            ids=prompt.answer_ids[:needed],
+            completion_tokens=needed,
+        )
+    drafted = caller.accepted() > before
+    caller.expect.engaged(f"for {prompt.id} with stop strings", drafted, speculates=caller.speculates)
 
 
 def test_a_stop_string_is_part_of_the_text_where_that_is_asked_for(caller: Caller) -> None:
@@ -61,9 +67,8 @@ def test_a_stop_string_is_part_of_the_text_where_that_is_asked_for(caller: Calle
         stop = prompt.expect[start : start + 4]
         said = caller.chat(prompt, stop=[stop], include_stop_str_in_output=True)
         end = prompt.expect.index(stop) + len(stop)
-        assert (said.error, said.content, said.finish_reason) == (None, prompt.expect[:end], "stop"), repr(
-            stop
-        )
+        asked = f"for {prompt.id} up to and with stop {stop!r}"
+        caller.expect.answer(asked, said, text=prompt.expect[:end], finish_reason="stop")
 
 
 def test_of_two_stop_strings_in_one_draft_the_earlier_one_wins(caller: Caller) -> None:
@@ -74,12 +79,14 @@ def test_of_two_stop_strings_in_one_draft_the_earlier_one_wins(caller: Caller) -
         first, second = prompt.expect[start : start + 2], prompt.expect[start + 3 : start + 5]
         said = caller.chat(prompt, stop=[second, first])
         end = min(prompt.expect.index(first), prompt.expect.index(second))
-        assert (said.error, said.content) == (None, prompt.expect[:end]), (first, second)
+        caller.expect.answer(
+            f"for {prompt.id} with stops {second!r}, {first!r}", said, text=prompt.expect[:end]
+        )
 
 
 def test_a_stop_string_that_never_comes_changes_nothing(caller: Caller) -> None:
     """Text that is held back in case a stop string begins is delivered in the end, all of it."""
     prompt = caller.canary("copy")
     said = caller.chat(prompt, stop=["never says this", "~~~~~~~~~~"])
-    assert (said.error, said.token_ids, said.content) == (None, prompt.answer_ids, prompt.expect)
-    assert said.finish_reason == "stop"
+    asked = f"for {prompt.id} with stop strings that never come"
+    caller.expect.answer(asked, said, ids=prompt.answer_ids, text=prompt.expect, finish_reason="stop")

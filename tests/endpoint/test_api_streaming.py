@@ -19,11 +19,16 @@ def test_deltas_add_up_to_the_whole_text(caller: Caller) -> None:
     for kind in KINDS:
         prompt = caller.canary(kind)
         streamed, whole = caller.chat(prompt), caller.chat(prompt, stream=False)
-        assert (streamed.error, whole.error) == (None, None)
-        assert streamed.content == whole.content == prompt.expect
-        assert streamed.token_ids == whole.token_ids == prompt.answer_ids
-        assert streamed.usage == whole.usage
-        assert streamed.finish_reason == whole.finish_reason == "stop"
+        for said, how in ((streamed, "streamed"), (whole, "not streamed")):
+            caller.expect.answer(
+                f"for {prompt.id}, {how}",
+                said,
+                text=prompt.expect,
+                ids=prompt.answer_ids,
+                finish_reason="stop",
+            )
+        asked = f"for {prompt.id}, streamed and not streamed"
+        caller.expect.equal(asked, "the same usage", streamed.usage, whole.usage)
 
 
 def test_completions_say_what_chat_says(caller: Caller) -> None:
@@ -33,9 +38,14 @@ def test_completions_say_what_chat_says(caller: Caller) -> None:
         ids = caller.prompt_ids(prompt)
         for stream in (True, False):
             said = caller.continuation(ids, prompt.max_tokens, stream=stream)
-            assert (said.error, said.token_ids, said.content) == (None, prompt.answer_ids, prompt.expect)
-            assert said.usage.prompt_tokens == len(ids)
-            assert said.usage.cached_tokens == 0
+            caller.expect.answer(
+                f"to complete the ids of {prompt.id}, {'streamed' if stream else 'not streamed'}",
+                said,
+                ids=prompt.answer_ids,
+                text=prompt.expect,
+                prompt_tokens=len(ids),
+                cached_tokens=0,
+            )
 
 
 @pytest.mark.parametrize("arm", ["target"], indirect=True)
@@ -46,10 +56,15 @@ def test_a_character_is_never_split_between_deltas(caller: Caller) -> None:
     whole = caller.chat(prompt, stream=False, max_tokens=80, structured_outputs=constraint)
     streamed = caller.chat(prompt, max_tokens=80, structured_outputs=constraint)
     for said in (whole, streamed):
-        assert (said.error, said.content, said.finish_reason) == (None, MANY_BYTES, "stop")
-        assert said.usage.completion_tokens == len(said.token_ids)
+        caller.expect.answer(
+            "for characters of several tokens",
+            said,
+            text=MANY_BYTES,
+            finish_reason="stop",
+            completion_tokens=len(said.token_ids),
+            ids=whole.token_ids,
+        )
     assert len(streamed.token_ids) > len(MANY_BYTES) + 8, "the characters have to take several tokens each"
-    assert streamed.token_ids == whole.token_ids
 
 
 @pytest.mark.parametrize("arm", ["target"], indirect=True)
@@ -60,11 +75,11 @@ def test_a_cap_inside_a_character_delivers_no_part_of_it_twice(caller: Caller) -
     for cap in range(1, 12):
         whole = caller.chat(prompt, stream=False, max_tokens=cap, structured_outputs=constraint)
         streamed = caller.chat(prompt, max_tokens=cap, structured_outputs=constraint)
-        assert (whole.error, streamed.error) == (None, None)
-        assert streamed.content == whole.content, f"max_tokens {cap}"
-        assert MANY_BYTES.startswith(streamed.content.rstrip("\ufffd")), (
-            f"max_tokens {cap}: {streamed.content!r}"
-        )
+        asked = f"for characters of several tokens with max_tokens {cap}"
+        caller.expect.answer(f"{asked}, not streamed", whole)
+        caller.expect.answer(f"{asked}, streamed", streamed, text=whole.content)
+        beginning = MANY_BYTES.startswith(streamed.content.rstrip("\ufffd"))
+        caller.expect.that(beginning, asked, "a beginning of the text", repr(streamed.content))
 
 
 def test_the_official_sdk_streams_the_right_answer(caller: Caller) -> None:
@@ -84,7 +99,8 @@ def test_the_official_sdk_streams_the_right_answer(caller: Caller) -> None:
             for choice in event.choices:
                 text += choice.delta.content or ""
                 reasons += [choice.finish_reason] if choice.finish_reason else []
-    assert (text, reasons) == (prompt.expect, ["stop"])
-    assert usage is not None
     assert prompt.answer_ids is not None
-    assert usage.completion_tokens == len(prompt.answer_ids)
+    asked = f"for {prompt.id} by the official SDK, streamed"
+    caller.expect.equal(asked, "text and finish reasons", (prompt.expect, ["stop"]), (text, reasons))
+    counted = usage.completion_tokens if usage is not None else None
+    caller.expect.equal(asked, "completion tokens", len(prompt.answer_ids), counted)

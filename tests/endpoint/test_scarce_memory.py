@@ -12,6 +12,7 @@ from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite
 from fixtures.request import request_of
 from fixtures.workload.caller import Caller
+from fixtures.workload.expectation import Heard
 
 pytestmark = [pytest.mark.endpoint, pytest.mark.dedicated, pytest.mark.ours("restarts")]
 
@@ -22,7 +23,7 @@ BOUND_NATS = 0.5
 
 
 @pytest.fixture(scope="module")
-def caller(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Caller:
+def caller(lane: Lane, arms: Arms, heard: Heard, pytestconfig: pytest.Config) -> Caller:
     """A candidate with little memory, for this file alone."""
     blocks = lane.engine.scarce_blocks
     if blocks is None:
@@ -32,7 +33,7 @@ def caller(lane: Lane, arms: Arms, pytestconfig: pytest.Config) -> Caller:
     arm = make_arm(
         lane.model_copy(update={"engine": engine}), "dedicated", stack=request_of(pytestconfig).stack
     )
-    return Caller(arms.server(arm).endpoint, arm)
+    return Caller(arms.server(arm).endpoint, arm, heard)
 
 
 def test_a_preempted_request_resumes_exactly(caller: Caller) -> None:
@@ -55,7 +56,8 @@ def test_a_preempted_request_resumes_exactly(caller: Caller) -> None:
         for p, t in zip(prompts, said, strict=True)
         if t.token_ids != p.answer_ids
     ]
-    assert not wrong, f"{happened.preemptions} preemptions: {wrong}"
+    asked = f"for {len(prompts)} long answers at once in scarce memory"
+    caller.expect.none_wrong(asked, f"target-only's answers over {happened.preemptions} preemptions", wrong)
 
 
 def continued_right(caller: Caller, length: int) -> str:
@@ -81,7 +83,10 @@ def continued_right(caller: Caller, length: int) -> str:
 def test_a_prompt_that_just_fills_its_chunks_is_continued_right(caller: Caller, chunks: int) -> None:
     """One id less than fills them, exactly as many, and two more."""
     wrong = [continued_right(caller, chunks * CHUNK + more) for more in (-1, 0, 2)]
-    assert not any(wrong), "\n".join(filter(None, wrong))
+    asked = f"for prompts that just fill {chunks} chunks of {CHUNK} ids"
+    caller.expect.none_wrong(
+        asked, "what one prefill of prompt and answer ranks first", list(filter(None, wrong))
+    )
 
 
 def test_long_prompts_in_many_chunks_leave_no_dose_behind(caller: Caller) -> None:
@@ -93,16 +98,17 @@ def test_long_prompts_in_many_chunks_leave_no_dose_behind(caller: Caller) -> Non
     lengths = [t.usage.prompt_tokens or 0 for t in found]
     assert min(lengths) > CHUNK, f"every prompt has to take several chunks: {lengths}"
     wrong = [p.id for p, t in zip(long, found, strict=True) if (t.error, t.content) != (None, p.expect)]
-    assert not wrong, wrong
+    caller.expect.none_wrong(f"for {len(long)} prompts of several chunks", "every needle", wrong)
     for kind in ("phrase", "copy", "add", "json", "sort", "code"):
         prompt = caller.canary(kind)
-        said = caller.chat(prompt)
-        assert (said.error, said.token_ids) == (None, prompt.answer_ids), (
-            f"{kind} after {len(long)} long prompts"
-        )
+        asked = f"for {prompt.id} after {len(long)} long prompts"
+        caller.expect.answer(asked, caller.chat(prompt), ids=prompt.answer_ids)
 
 
 def test_a_last_chunk_of_one_id_is_a_chunk_like_others(caller: Caller) -> None:
     """One id more than fills the chunks. The last test of this file: it has been an engine's last request."""
     wrong = [continued_right(caller, chunks * CHUNK + 1) for chunks in (1, 2)]
-    assert not any(wrong), "\n".join(filter(None, wrong))
+    asked = f"for prompts whose last chunk of {CHUNK} ids is one id"
+    caller.expect.none_wrong(
+        asked, "what one prefill of prompt and answer ranks first", list(filter(None, wrong))
+    )

@@ -12,7 +12,7 @@ from fixtures.prompts.suite import load_suite
 from fixtures.run.findings import Findings
 from fixtures.workload.recordings import Recordings
 
-pytestmark = pytest.mark.holdout
+pytestmark = [pytest.mark.holdout, pytest.mark.timeout(3600)]
 
 
 def test_the_holdout_is_answered_as_target_only_answers_it(
