@@ -129,6 +129,7 @@ import pytest
 from fixtures.engine.server import StartFailed
 from fixtures.engine.startup import StartFailure
 from fixtures.arms.servers import Crash
+from fixtures.judge.rows import RowList
 from fixtures.run.plugin import pytest_runtest_makereport as held
 
 FAILURE = StartFailure("device lost", "gone", ("a line",))
@@ -136,6 +137,7 @@ FAILURE = StartFailure("device lost", "gone", ("a line",))
 class Arms:
     def __init__(self):
         self.crashes = []
+        self.evidence = RowList()
     def reap(self, *, waiting=False):
         told, self.crashes = self.crashes, []
         return told
@@ -155,6 +157,11 @@ pytest_runtest_makereport = held
 def pytest_runtest_logreport(report):
     if report.when == "call":
         print("CALL", report.outcome, dict(report.user_properties).get("draftproof_outcome"))
+
+@pytest.fixture(autouse=True)
+def said(arms):
+    yield
+    print("DIED", [(r["check"], r["outcome"], r["message"]) for r in arms.evidence.rows.get("finding", ())])
 """
 
 
@@ -177,3 +184,6 @@ def test_a_server_that_dies_in_a_test_makes_it_inconclusive(
     pytester.makepyfile(f"from conftest import FAILURE, StartFailed\ndef test_it(arms, crash):\n    {body}\n")
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-s")
     result.stdout.fnmatch_lines([f"*{call}"])
+    if "crash()" in body:
+        why = "candidate#1 died while it was asked: device lost: gone: a line"
+        result.stdout.fnmatch_lines([f"*DIED *'server.died', 'inconclusive', '{why}'*"])

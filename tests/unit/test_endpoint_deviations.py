@@ -9,7 +9,7 @@ import pytest
 
 from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
-from fixtures.run.deviations import EndpointDeviation, load_endpoint_deviations
+from fixtures.run.deviations import EndpointDeviation, known_death, load_endpoint_deviations
 
 pytest_plugins = "pytester"
 
@@ -162,3 +162,21 @@ def test_a_misspelt_field_is_refused_by_name(tmp_path: Path) -> None:
     path.write_text('[[deviation]]\nid = "x"\nversion = "0.32.0"\n')
     with pytest.raises(BadInput, match=r"deviations\.toml.*version"):
         load_endpoint_deviations(path)
+
+
+def test_the_log_of_a_dead_engine_is_matched_with_what_is_known_of_it() -> None:
+    """Whatever test it died in: the message says which deviation, what the log has, and which stack repairs it."""
+    lane = load_lane("canary-cpu")
+    known = [entry(repaired_by=["some-stack"], reason="It rolls the window by the wrong length.")]
+    said = known_death(lane, "RuntimeError: The size of tensor a (6) must match tensor b (5)", known)
+    assert "'tensor a (6) must match tensor b'" in said
+    assert "the known deviation x, repaired by some-stack: It rolls the window by the wrong length" in said
+    assert known_death(lane, "RuntimeError: out of memory", known) == ""
+    assert known_death(lane, "tensor a (6) tensor b", [entry(versions=["0.1"])]) == "", "another version"
+    assert known_death(lane, "anything", [entry(log="", message="seen")]) == "", "known by its message alone"
+
+
+def test_every_log_of_a_known_deviation_is_recognised_as_itself_or_one_with_the_same_cause() -> None:
+    lane = load_lane("canary-cpu")
+    log = "RuntimeError: The size of tensor a (6) must match the size of tensor b (5) at non-singleton dimension 0"
+    assert "vllm-cpu-ragged" in known_death(lane, log)
