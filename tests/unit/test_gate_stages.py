@@ -290,7 +290,7 @@ def test_a_refused_patch_ends_the_gate_with_one_stage_and_a_page(tmp_path: Path)
     assert done.returncode == 1, done.stdout[-2000:] + done.stderr[-2000:]
     page = summary.read_text()
     assert "## draftproof gate: rejected" in page
-    assert "| patches | did not pass |" in page
+    assert "| patches | did not pass (rejected) |" in page
     assert "| contracts | not reached |" in page
     assert 'failures="1"' in (tmp_path / "junit.xml").read_text()
     assert json.loads((packet / "verdict.json").read_text())["outcome"] == "rejected"

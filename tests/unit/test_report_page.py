@@ -439,7 +439,7 @@ def test_a_ratio_is_drawn_with_its_interval_and_its_band() -> None:
                     Finding("parity.corruption", Outcome.REJECTED, "answer is garbage.\nmore"),
                 ),
             ),
-            "Rejected: answer is garbage (2 more findings: 1 test.failed, 1 parity.restarts).",
+            "Rejected: answer is garbage (2 more findings: 1 parity.restarts, 1 test.failed).",
         ),
     ],
 )

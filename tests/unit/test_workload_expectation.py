@@ -1,4 +1,4 @@
-"""A failed API test ends with a sentence: what was asked, expected and got, by which arm, and what the other arm gave."""
+"""A failed API test ends with a sentence: asked, expected and got, by which arm, and what the other arm gave."""
 
 from __future__ import annotations
 
