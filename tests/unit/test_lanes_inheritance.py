@@ -140,7 +140,7 @@ def test_without_roles_both_are_started_as_the_engine_says() -> None:
     ("engine", "says"),
     [
         ("elsewhere = true", "engine.elsewhere needs engine.command"),
-        ('command = ["a"]\nlauncher = ["b"]', "engine.command is the whole command"),
+        ('command = ["a", "{port}"]\nlauncher = ["b"]', "engine.command is the whole command"),
     ],
 )
 def test_a_command_and_what_does_not_go_with_it(near: Path, engine: str, says: str) -> None:
