@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fixtures.gdn.comparison import LEDGER, must_run, require_equal, require_number, require_within
+from fixtures.gdn.comparison import must_run, recording, require_equal, require_number, require_within
 from fixtures.gdn.deviations import load_deviations
 from fixtures.gdn.mutants import SOURCES, load_mutants, mutate, plant
 from fixtures.gdn.operations import ContractViolation
@@ -62,27 +62,35 @@ def test_another_shape_or_dtype_is_a_violation():
 
 
 def test_what_was_compared_is_kept():
-    LEDGER.clear()
-    require_within("x", torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]).double(), 1.0, ("i",))
-    require_number("n", 3, 3)
-    assert [(m.compared, m.mismatches, m.max_abs_error, m.bound) for m in LEDGER] == [
+    with recording() as made:
+        require_within("x", torch.tensor([1.0, 2.5]), torch.tensor([1.0, 2.0]).double(), 1.0, ("i",))
+        require_number("n", 3, 3)
+    assert [(m.compared, m.mismatches, m.max_abs_error, m.bound) for m in made] == [
         (2, 0, 0.5, 1.0),
         (1, 0, 0.0, None),
     ]
 
 
+def test_a_comparison_within_a_comparison_is_not_the_outer_one():
+    with recording() as outer:
+        with recording() as inner:
+            require_number("n", 3, 3)
+        require_number("m", 4, 4)
+    assert ([m.what for m in outer], [m.what for m in inner]) == (["m"], ["n"])
+
+
 def test_nothing_is_shown_where_one_kind_of_comparison_had_no_element():
     """The packet has a row for each kind, and one of them would be pending: the test has to fail as well."""
-    LEDGER.clear()
-    assert shows_nothing(LEDGER)
-    require_number("n", 3, 3)
-    assert not shows_nothing(LEDGER)
-    LEDGER.clear()
-    require_within("x", torch.tensor([1.0]), torch.tensor([1.0]).double(), 1.0, ("i",))
-    require_equal("no rows", torch.zeros(0), torch.zeros(0), ("i",))
-    assert shows_nothing(LEDGER)
-    require_equal("rows", torch.zeros(1), torch.zeros(1), ("i",))
-    assert not shows_nothing(LEDGER)
+    with recording() as made:
+        assert shows_nothing(made)
+        require_number("n", 3, 3)
+        assert not shows_nothing(made)
+    with recording() as made:
+        require_within("x", torch.tensor([1.0]), torch.tensor([1.0]).double(), 1.0, ("i",))
+        require_equal("no rows", torch.zeros(0), torch.zeros(0), ("i",))
+        assert shows_nothing(made)
+        require_equal("rows", torch.zeros(1), torch.zeros(1), ("i",))
+        assert not shows_nothing(made)
 
 
 def test_a_refused_legal_call_is_a_violation():

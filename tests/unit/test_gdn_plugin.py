@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fixtures.gdn.operation_sets import check_names
+from fixtures.gdn.operation_sets import STATE_OPERATIONS, check_names
 from fixtures.gdn.subjects import SUBJECTS, why_not
 
 ROOT = Path(__file__).parents[2]
@@ -27,11 +27,11 @@ ROOT = Path(__file__).parents[2]
 )
 def test_unknown_names_are_usage_errors_that_list_the_known_ones(subjects, devices, says):
     with pytest.raises(pytest.UsageError, match=says):
-        check_names(subjects, devices)
+        check_names([STATE_OPERATIONS], subjects, devices)
 
 
 def test_known_names_are_accepted():
-    check_names([*SUBJECTS, "torch!wrong-column"], ["cpu", "cuda:0", "xpu:3"])
+    check_names([STATE_OPERATIONS], [*SUBJECTS, "torch!wrong-column"], ["cpu", "cuda:0", "xpu:3"])
 
 
 @pytest.mark.parametrize(("name", "needs"), [("fla", "fla-core"), ("xpu-kernels", "vllm-xpu-kernels")])
