@@ -110,7 +110,7 @@ def main() -> None:
     chosen = suite.model_copy(update={"prompts": suite.prompts[: options.prompts]})
     pool = parse_pool(options.gpu_pool or default_pool(lane), kind=lane.topology.device)
     folder = run_folder()
-    arms = Arms(pool, folder, RowList(), print, lambda secret: None)
+    arms = Arms(pool, folder, RowList(), lambda secret: None)
     try:
         target = make_arm(lane, "target")
         server = arms.server(target)

@@ -21,12 +21,10 @@ def measured(
     target_restart: Arm,
     candidates: tuple[Arm, ...],
     recordings: Recordings,
-    request: pytest.FixtureRequest,
 ) -> None:
     """The speed suite on every arm, sent while its server was fresh; the target first, then the A/B window if any."""
     assert lane.suites.perf is not None, f"lane {lane.name} has no perf suite"
     recordings.of(target, lane.suites.perf, Purpose.MEASURED)
-    request.getfixturevalue("window")
     for arm in (*candidates, target_restart):
         recordings.of(arm, lane.suites.perf, Purpose.MEASURED)
 

@@ -8,7 +8,6 @@ from fixtures.arms.servers import Arm
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
 from fixtures.run.findings import Findings
-from fixtures.workload.ab_window import Window
 from fixtures.workload.recordings import Recordings
 
 pytestmark = [pytest.mark.perf, pytest.mark.control, pytest.mark.timed]
@@ -20,12 +19,11 @@ def test_the_candidate_holds_its_own_against_the_control(
     target_restart: Arm,
     candidates: tuple[Arm, ...],
     controls: tuple[Arm, ...],
-    window: Window | None,
     recordings: Recordings,
     findings: Findings,
 ) -> None:
     """A ratio of speeds, of answers that are cold and the target's; what the noise band covers is inconclusive."""
-    assert window is not None, f"lane {lane.name} has no perf suite"
+    assert lane.suites.perf is not None, f"lane {lane.name} has no perf suite"
     for arm in (*candidates, *controls, target, target_restart):
-        recordings.of(arm, window.suite, Purpose.MEASURED)
+        recordings.of(arm, lane.suites.perf, Purpose.MEASURED)
     findings.settle("speed.control")

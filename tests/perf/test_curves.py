@@ -11,6 +11,7 @@ import pytest
 from fixtures.arms.servers import Arm
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite
+from fixtures.request import request_of
 from fixtures.run.findings import Findings
 from fixtures.workload import curves
 from fixtures.workload.recordings import Recordings
@@ -51,6 +52,6 @@ def test_the_rate_does_not_drift_away_during_a_soak(
     pytestconfig: pytest.Config,
 ) -> None:
     """The same requests for minutes: answers stay right, and the rate does not fall by more than the noise band."""
-    minutes = pytestconfig.getoption("--soak-minutes")
+    minutes = request_of(pytestconfig).soak_minutes
     curves.soak(recordings, candidates[0], speed_suite, minutes)
     findings.settle("curve.soak", arms=candidates)

@@ -15,6 +15,7 @@ from fixtures.arms.servers import make_arm
 from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import Lane
 from fixtures.models.canary.fresh import is_canary, write_fresh
+from fixtures.request import request_of
 from fixtures.workload.null_run import NullRun
 from fixtures.workload.recordings import Recordings
 
@@ -30,9 +31,9 @@ def null_run(lane: Lane, recordings: Recordings, pytestconfig: pytest.Config) ->
     """Starts of stock, of stock again, and of stock slowed down, all of them asked."""
     if not is_canary(lane):
         pytest.skip("not offered: new prompts for every comparison exist for the embedded model only")
-    rounds = write_fresh(SEED, count=2, rounds=pytestconfig.getoption("--null-rounds"))
+    rounds = write_fresh(SEED, count=2, rounds=request_of(pytestconfig).null_rounds)
     (slow_round,) = write_fresh(SEED + 1, count=3, besides=rounds)
-    blocks = range(1, 1 + pytestconfig.getoption("--null-blocks"))
+    blocks = range(1, 1 + request_of(pytestconfig).null_blocks)
     run = NullRun(
         recordings,
         one=[make_arm(lane, "one", replicate=n) for n in blocks],

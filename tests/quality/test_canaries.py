@@ -7,6 +7,7 @@ import pytest
 from fixtures.arms.servers import Arm
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
+from fixtures.request import request_of
 from fixtures.run.findings import Findings
 from fixtures.workload.recordings import Recordings
 from fixtures.workload.shapes import Shapes, record_mixed_canaries
@@ -25,7 +26,7 @@ def test_canaries_are_right_every_time(
     pytestconfig: pytest.Config,
 ) -> None:
     """Every canary, every repeat: 55 of 64 right answers once meant a race, and one success had said nothing."""
-    repeats = pytestconfig.getoption("--repeats") or lane.thresholds.canary_repeats
+    repeats = request_of(pytestconfig).repeats or lane.thresholds.canary_repeats
     record_mixed_canaries(shapes, candidates[0], lane.suites.canaries, lane.suites.parity, repeats, ALONE)
     findings.settle("canary.answer", "canary.expected", arms=candidates)
 

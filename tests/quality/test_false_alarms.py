@@ -7,6 +7,7 @@ Servers are kept over several runs, and started afresh every few of them. Order 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
@@ -24,7 +25,8 @@ from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
 from fixtures.request import request_of
-from fixtures.run.plugin import Speaker
+
+log = logging.getLogger(__name__)
 
 pytestmark = [pytest.mark.false_alarms, pytest.mark.timeout(7200)]
 
@@ -59,7 +61,7 @@ def test_a_sound_engine_is_accepted_every_time(
     lane: Lane, target: Arm, target_restart: Arm, arms: Arms, pytestconfig: pytest.Config
 ) -> None:
     """Each run that does not end in `accepted` on an engine without a fault is a false alarm: none is allowed."""
-    runs, say = pytestconfig.getoption("--runs"), Speaker(pytestconfig)
+    runs = request_of(pytestconfig).runs
     parity, canaries = load_suite(lane.suites.parity), load_suite(lane.suites.canaries)
     targets: list[tuple[Arm, Sequence[Transcript]]] = [
         (arm, run_suite(arms.server(arm).endpoint, parity, arm=arm.label)) for arm in (target, target_restart)
@@ -78,7 +80,9 @@ def test_a_sound_engine_is_accepted_every_time(
         verdict = _run(number, candidate, arms, rows, parity, canaries)
         answers += len(parity.prompts) + len(canaries.prompts)
         checks += len(verdict.findings)
-        say(f"run {number + 1} of {runs} ({AT_ONCE[number % len(AT_ONCE)]} at once): {verdict.outcome.value}")
+        log.info(
+            f"run {number + 1} of {runs} ({AT_ONCE[number % len(AT_ONCE)]} at once): {verdict.outcome.value}"
+        )
         if verdict.outcome is not Outcome.ACCEPTED:
             alarms += [
                 f"run {number + 1}: {f.check}: {f.message}"
@@ -86,5 +90,5 @@ def test_a_sound_engine_is_accepted_every_time(
                 if f.outcome is verdict.outcome
             ]
     spent_s = time.monotonic() - began_s
-    say(f"{runs} runs, {answers} answers, {checks} checks, {len(alarms)} false alarms, {spent_s:.0f} s")
+    log.info(f"{runs} runs, {answers} answers, {checks} checks, {len(alarms)} false alarms, {spent_s:.0f} s")
     assert not alarms, "\n".join(alarms)

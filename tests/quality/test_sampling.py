@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 
 import pytest
@@ -18,6 +19,8 @@ from fixtures.workload.recordings import Recordings
 from fixtures.workload.sampling import PROMPTS, Sampled, ask_with_heads, draw_samples
 from fixtures.workload.shapes import sample
 
+log = logging.getLogger(__name__)
+
 pytestmark = pytest.mark.sampling
 
 FREE_TEXT = "chat-parity"
@@ -32,7 +35,7 @@ def drawn(
     said = {}
     for arm in (candidates[0], target):
         server = arms.server(arm)
-        recordings.say(f"{arm.label}: sampling {len(PROMPTS)} prompts")
+        log.info(f"{arm.label}: sampling {len(PROMPTS)} prompts")
         said[arm.label] = sampled = draw_samples(server.endpoint)
         if arm.spec.speculation is not None:
             span = CounterSpan(arm.label, sampled.before, sampled.after, Purpose.SAMPLE.value)

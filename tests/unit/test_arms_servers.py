@@ -54,7 +54,7 @@ def test_the_folder_of_a_killed_run_is_swept_and_that_of_a_living_one_is_not(
 def make_arms(folder: Path) -> tuple[servers.Arms, RowList]:
     """Arms that start nothing by themselves, and the rows that they write."""
     rows = RowList()
-    return servers.Arms(slots(1), folder, rows, lambda line: None, lambda secret: None), rows
+    return servers.Arms(slots(1), folder, rows, lambda secret: None), rows
 
 
 def findings(rows: RowList, check: str, outcome: str) -> list[str]:

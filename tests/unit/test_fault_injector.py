@@ -54,7 +54,7 @@ def test_a_process_that_only_looked_at_the_engine_may_be_gone(tmp_path: Path) ->
 @pytest.fixture
 def injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultInjector:
     """A injector whose servers are not real: workloads come to nothing, servers end at once."""
-    found = FaultInjector(parse_pool("cpu:1", kind="cpu"), tmp_path, lambda _: None, lane=load_lane(LANE))
+    found = FaultInjector(parse_pool("cpu:1", kind="cpu"), tmp_path, lane=load_lane(LANE))
     found.targets = {"recorded": {}}
     found.recorded_oracle = True
     monkeypatch.setattr(found, "_ask", said_nothing)

@@ -72,8 +72,6 @@ class Engines:
     def next_order(self, arm: Arm, count: int) -> int:
         return 0
 
-    def say(self, line: str) -> None: ...
-
     def keep(self, *_: Any) -> None: ...
 
 
