@@ -144,7 +144,7 @@ def executor(made: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tup
     """An executor whose servers are nothing but a line in a list, and that list."""
     log = Log()
 
-    def start(self: Arms, arm: Arm, evidence: object = None, on: Slot | None = None) -> SimpleNamespace:
+    def start(self: Arms, arm: Arm, *_: object, on: Slot | None = None) -> SimpleNamespace:
         if arm.spec.digest not in self._rows:
             self._rows[arm.spec.digest] = {}
             log.lines.append(f"start {arm.label}")
