@@ -1,7 +1,7 @@
-"""The tables of `docs/gpu.md`, made from packets: what ran on a device, what came of it, and which packet says so.
+"""The tables of the page on GPU runs, made from packets: what ran, what came of it, and which packet says so.
 
-    python -m tools.device_page PACKET... --into docs/gpu.md
-    python -m tools.device_page PACKET... --beside CPU_PACKET... --client CLIENT.json --into docs/gpu.md
+    python -m tools.device_page PACKET... --into docs/measurements/gpu.md
+    python -m tools.device_page PACKET... --beside CPU_PACKET... --client CLIENT.json --into docs/measurements/gpu.md
 
 Nothing in the tables is typed. Verdicts are derived anew from the packets' rows; a packet whose hashes do not agree is
 refused. `--beside` are packets of the same seeded faults on another engine, `--client` what

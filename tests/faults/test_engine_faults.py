@@ -1,7 +1,7 @@
 """Every seeded engine fault is killed by a check that its manifest names, and by none that has to stay quiet.
 
 On the real engine, judged from rows as any packet is. `python -m fixtures.docs keep PACKET` takes what was seen into
-the page `docs/detection-engine.md`.
+the page `docs/measurements/detection-engine.md`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from fixtures.report.markdown import block_names
 DOCUMENTS = sorted(
     [
         README,
-        *(REPOSITORY / "docs").glob("*.md"),
+        *(REPOSITORY / "docs").rglob("*.md"),
         *REPOSITORY.glob("C*.md"),
         REPOSITORY / "patches" / "README.md",
     ]
@@ -47,6 +47,24 @@ def commands(document: Path) -> list[str]:
 
 EVERY = [(d, c) for d in DOCUMENTS for c in commands(d)]
 PYTEST = [pytest.param(d, c, id=f"{d.name}: {c}") for d, c in EVERY if c.startswith("pytest")]
+
+
+def test_the_readme_is_short_enough_to_be_finished() -> None:
+    assert len(README.read_text(encoding="utf-8").split()) <= 1500
+
+
+def test_every_document_is_reached_from_the_readme() -> None:
+    """A page that nothing links to is found by nobody."""
+    reached: set[Path] = set()
+    waiting = [README]
+    while waiting:
+        page = waiting.pop()
+        if page in reached or page.suffix != ".md" or not page.is_file():
+            continue
+        reached.add(page)
+        links = re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+        waiting += [(page.parent / link).resolve() for link in links if "://" not in link]
+    assert set(DOCUMENTS) - reached == set()
 
 
 def test_the_documents_have_commands() -> None:
@@ -116,8 +134,8 @@ def test_a_run_is_kept_from_its_packet(tmp_path: Path, monkeypatch: pytest.Monke
     assert "| decode | `torch` | 1 | 1.00 | 50% |" in runs.contract_speed()
 
 
-def test_every_exit_code_is_in_the_readme() -> None:
-    text = README.read_text(encoding="utf-8")
+def test_every_exit_code_is_in_the_reference() -> None:
+    text = (REPOSITORY / "docs" / "reference.md").read_text(encoding="utf-8")
     for outcome, code in EXIT_CODES.items():
         assert f"| {outcome.value} | {code} |" in text
 
