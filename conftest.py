@@ -18,5 +18,6 @@ pytest_plugins = [
     "fixtures.gate.plugin",
     "fixtures.fault_injection.plugin",
     "fixtures.run.outcome",
+    "fixtures.run.ending",
     "fixtures.doctor.plugin",
 ]
