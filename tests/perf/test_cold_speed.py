@@ -45,4 +45,4 @@ def test_the_speed_is_that_of_the_target_models_answers(
 ) -> None:
     """A headline exists only beside coldness and token-exact parity of the same transcripts, over two starts."""
     explain_divergences(recordings, findings, candidates, target_restart)
-    findings.settle("speed.headline", "speed.arm", "speed.reference", "speed.implausible")
+    findings.settle("speed.headline", "speed.arm", "speed.reference")

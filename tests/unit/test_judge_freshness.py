@@ -111,9 +111,9 @@ def test_counters_of_another_arm_do_not_count() -> None:
     assert outcomes(suite_of(ARM), [span("candidate#2")]) == {"prefix_cache_counters": Outcome.PENDING}
 
 
-def test_nothing_measured_is_pending() -> None:
-    found = judge_freshness([], [], {})
-    assert [f.outcome for f in found] == [Outcome.PENDING]
+def test_nothing_measured_shows_nothing() -> None:
+    """No finding, and what asks for coldness without a finding is pending."""
+    assert judge_freshness([], [], {}) == []
 
 
 def test_the_finding_names_the_first_prompt_of_the_worst_kind() -> None:
