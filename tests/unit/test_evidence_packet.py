@@ -332,6 +332,7 @@ def test_a_row_with_a_number_that_json_does_not_know_is_refused(packet: Path) ->
 def test_a_packet_is_concluded_and_sealed_without_a_page(tmp_path: Path) -> None:
     """What is written between is sealed with it: a page, whoever draws it."""
     writer = PacketWriter.create(tmp_path / "packet")
+    writer.set_identity({"lane": "canary-cpu"})
     for kind, rows in packet_rows().items():
         for row in rows:
             writer.append(kind, row)
@@ -346,3 +347,18 @@ def test_a_packet_is_concluded_and_sealed_without_a_page(tmp_path: Path) -> None
     (tmp_path / "packet" / "report.html").write_text("another page")
     (problem,) = problems(tmp_path / "packet")
     assert problem.startswith("report.html: does not match its SHA-256")
+
+
+def test_servers_that_nobody_describes_accept_nothing(tmp_path: Path) -> None:
+    """Without an identity two results cannot be told apart; contracts of a subject say it in their rows."""
+    for name, kinds, outcome in (
+        ("served", ("arm", "transcript", "counters", "suite", "lane"), Outcome.PENDING),
+        ("contracts", ("contract",), Outcome.ACCEPTED),
+    ):
+        writer = PacketWriter.create(tmp_path / name)
+        for kind in kinds:
+            for row in packet_rows()[kind]:
+                writer.append(kind, row)
+        verdict = writer.finish()
+        assert verdict.outcome is outcome, [f.message for f in verdict.deciding]
+        assert ("evidence.identity" in {f.check for f in verdict.findings}) == (outcome is Outcome.PENDING)

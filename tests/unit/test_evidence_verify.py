@@ -28,6 +28,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sealed packet of a sound run, made once: its report takes half a second."""
     directory = tmp_path_factory.mktemp("sealed") / "packet"
     writer = PacketWriter.create(directory)
+    writer.set_identity({"lane": "canary-cpu"})
     for kind, rows in packet_rows().items():
         for row in rows:
             writer.append(kind, row)
