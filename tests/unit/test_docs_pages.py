@@ -15,7 +15,9 @@ from report_rows import seal
 
 from fixtures.docs import runs
 from fixtures.docs.__main__ import main as docs_main
+from fixtures.docs.kinds import load_kinds
 from fixtures.docs.pages import BLOCKS, README, every_page, made
+from fixtures.engine.stack import known_faults
 from fixtures.evidence.__main__ import main as evidence_main
 from fixtures.judge.finding import EXIT_CODES
 from fixtures.lanes.lane import REPOSITORY, load_lane
@@ -117,6 +119,13 @@ def test_a_packet_without_rows_for_a_page_is_misuse(tmp_path: Path) -> None:
     seal(tmp_path / "packet", packet_rows())
     with pytest.raises(SystemExit, match="2"):
         docs_main(["keep", str(tmp_path / "packet")])
+
+
+def test_every_kind_names_what_exists() -> None:
+    for kind in load_kinds():
+        assert set(kind.faults) <= set(known_faults()), kind.name
+        for test in (*kind.tests, *(f"tests/contracts/test_{family}.py" for family in kind.contracts)):
+            assert (REPOSITORY / test).is_file(), f"{kind.name}: {test}"
 
 
 def test_a_run_is_kept_from_its_packet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
