@@ -4,6 +4,8 @@ pytest_plugins = [
     "fixtures.options",
     "fixtures.gdn.plugin",
     "fixtures.layers.plugin",
+    "fixtures.steps.plugin",
+    "fixtures.runner.plugin",
     "fixtures.evidence.plugin",
     "fixtures.report.plugin",
     "fixtures.arms.external",
