@@ -20,15 +20,20 @@ def read(
     lane: Lane,
     target: Arm,
     target_restart: Arm,
+    oracle: Arm | None,
     candidates: tuple[Arm, ...],
     recordings: Recordings,
     shapes: Shapes,
     findings: Findings,
 ) -> None:
-    """All answers to the parity suite, in every shape, read by a target-only server: one prefill an answer."""
-    for arm in (target, *candidates, target_restart):
+    """All answers to the parity suite, in every shape, read by a target-only server: one prefill an answer.
+
+    A stack that could have changed the target unseen is not asked what it thinks of itself: target-only without it is.
+    """
+    unchanged = () if oracle is None else (oracle,)
+    for arm in (target, *candidates, target_restart, *unchanged):
         recordings.of(arm, lane.suites.parity, Purpose.PARITY)
-    read_answers(recordings, findings, candidates, target_restart)
+    read_answers(recordings, findings, candidates, oracle or target_restart)
 
 
 @pytest.mark.usefixtures("read")

@@ -13,7 +13,7 @@ from fixtures.client.ask import GIVE_UP_AFTER, run_suite
 from fixtures.client.endpoint import Endpoint
 from fixtures.client.ledger import FreshnessLedger, RepeatedPrompt
 from fixtures.client.metrics import Counters, MetricsUnavailable, difference, parse_counters, read_counters
-from fixtures.client.scoring import ScoringFailed, score, score_steps
+from fixtures.client.scoring import ScoringFailed, read_answer, score, score_steps
 from fixtures.client.stream import error_kind
 from fixtures.client.wire import Deadlines
 from fixtures.prompts.suite import Suite
@@ -343,6 +343,75 @@ def test_a_server_that_does_not_score_is_named(reply, words):
 def test_scoring_what_cannot_be_scored_raises(ids, top):
     with pytest.raises(ValueError, match=r"context_ids|top"):
         score(Endpoint("http://127.0.0.1:9", None, "m"), ids, top=top)
+
+
+def read_reply(places: list | None = None, **changes) -> bytes:
+    """A reply to prompt [7, 8] and answer [4, 9, 5]: the last token is the next one after the others."""
+    places = (
+        places
+        if places is not None
+        else [
+            None,
+            {"8": {"logprob": -2.0, "rank": 3}},
+            {"4": {"logprob": -0.1, "rank": 1}, "3": {"logprob": -3.0, "rank": 2}},
+            {
+                "9": {"logprob": -7.5, "rank": 250},
+                "1": {"logprob": -0.5, "rank": 1},
+                "2": {"logprob": -1.5, "rank": 2},
+            },
+        ]
+    )
+    top = {"token_id:6": -0.25, "token_id:5": -0.375}
+    choice = {
+        "index": 0,
+        "text": "a",
+        "logprobs": {"tokens": ["token_id:6"], "token_logprobs": [-0.25], "top_logprobs": [top]},
+        "token_ids": [6],
+        "prompt_token_ids": [7, 8, 4, 9],
+        "prompt_logprobs": places,
+    }
+    return json.dumps({"choices": [choice | changes], "usage": {}}).encode()
+
+
+def test_an_answer_is_read_at_once_and_its_last_token_is_the_next_one():
+    with GoldenServer(plain(200, read_reply())) as server:
+        read = read_answer(Endpoint(server.base_url, None, "m"), [7, 8], [4, 9, 5], top=2)
+    assert read.logprobs == (-0.1, -7.5, -0.375)
+    assert read.ranks == (1, 250, 2)
+    assert read.best == (-0.1, -0.5, -0.25)
+    assert read.heads == {1: {9: -7.5, 1: -0.5, 2: -1.5}, 2: {6: -0.25, 5: -0.375}}
+    sent = server.exchanges[0].json
+    assert (sent["prompt"], sent["max_tokens"], sent["prompt_logprobs"]) == ([7, 8, 4, 9], 1, 2)
+
+
+def test_a_last_token_that_is_not_among_the_best_has_no_logprob_and_no_rank():
+    with GoldenServer(plain(200, read_reply())) as server:
+        read = read_answer(Endpoint(server.base_url, None, "m"), [7, 8], [4, 9, 77], top=2)
+    assert (read.logprobs[2], read.ranks[2], read.worst[2]) == (None, None, -0.375)
+    assert 2 in read.heads
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (plain(400, b'{"error":"token 9999 is out of vocabulary"}'), "status 400.*out of vocabulary"),
+        (plain(200, read_reply(prompt_logprobs=None)), "no log-probabilities of a prompt"),
+        (plain(200, read_reply([None] * 3)), "of 3 prompt tokens, 4 were sent"),
+        (plain(200, read_reply([None] * 4)), "no log-probabilities of prompt token 2"),
+        (plain(200, read_reply(prompt_token_ids=[7, 8, 4, 1])), "other ids"),
+    ],
+)
+def test_a_server_that_does_not_read_answers_is_named(reply, words):
+    with GoldenServer(reply) as server, pytest.raises(ScoringFailed, match=words):
+        read_answer(Endpoint(server.base_url, None, "m"), [7, 8], [4, 9, 5], top=2)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "top"), [([], [1], 20), ([1], [], 20), ([1], [-1], 20), ([1], [1], 0)]
+)
+def test_reading_what_cannot_be_read_raises(prompt, answer, top):
+    with pytest.raises(ValueError, match=r"prompt_ids|top"):
+        read_answer(Endpoint("http://127.0.0.1:9", None, "m"), prompt, answer, top=top)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from fixtures.judge.gap_statistics import (
 )
 from fixtures.judge.gaps import Place, Pool, Reading
 from fixtures.judge.judges.gaps import GAPS
+from fixtures.judge.judges.parity import PARITY
 from fixtures.judge.rounds import Round
 from fixtures.judge.run import Run
 
@@ -85,10 +86,7 @@ def packet(said: Mapping[str, Sequence[Gaps]], *, near_ties: bool = True) -> dic
                 "thresholds": {"allow_near_ties": near_ties, "candidate_arms": 1},
             }
         ],
-        "arm": [
-            {"arm": arm, "role": "target" if arm.startswith("target") else "candidate", "speculation": None}
-            for arm in said
-        ],
+        "arm": [{"arm": arm, "role": arm.partition("#")[0], "speculation": None} for arm in said],
         "transcript": [
             transcript_row(arm, f"p{n}") for arm, answers in said.items() for n in range(len(answers))
         ],
@@ -232,6 +230,55 @@ def test_only_the_target_may_say_what_the_target_thinks():
     rows["gaps"] = [row | {"arm": "candidate#1"} for row in rows["gaps"]]
 
     assert outcomes(rows) == {"gaps.read": Outcome.PENDING}
+
+
+def by_oracle(said: Mapping[str, Sequence[Gaps]]) -> dict[str, list[Any]]:
+    """Rows of a run in which an oracle, which no stack can have changed, reads everything."""
+    rows = packet(said)
+    return rows | {"gaps": [row | {"arm": "oracle#1"} for row in rows["gaps"]]}
+
+
+def test_a_change_in_both_arms_is_seen_by_a_target_without_the_stack():
+    """A margin in the sampler of target and candidate alike: they agree with each other, and not with the model."""
+    margin = [dict.fromkeys(range(0, TOKENS, 9), 0.25) for _ in range(PROMPTS)]
+
+    both = findings(by_oracle({"target#1": margin, "candidate#1": margin, "oracle#1": rounding("o")}))
+
+    assert {f.arm for f in both if f.outcome is Outcome.REJECTED} == {"target#1", "candidate#1"}
+    sound = by_oracle({"target#1": rounding("t"), "candidate#1": rounding("c"), "oracle#1": rounding("o")})
+    assert set(outcomes(sound).values()) == {Outcome.ACCEPTED}
+
+
+def test_where_an_oracle_is_the_changed_target_is_not_believed():
+    rows = packet({"target#1": rounding("t"), "candidate#1": rounding("c"), "oracle#1": rounding("o")})
+
+    assert outcomes(rows) == {"gaps.read": Outcome.PENDING}
+
+
+def test_a_loop_of_near_ties_is_no_corruption_once_the_target_has_read_it():
+    """After a near tie the candidate runs into a loop that the target would run into too: looks decide nothing."""
+    looping = [*range(8), *[50, 51, 52] * 18, 50, 51]
+    rows = packet({"target#1": [{}], "candidate#1": [{8: 0.0625}]})
+    rows["suite"] = [{"suite": "s", "prompts": [{"id": "p0", "class": "c", "expect": None}]}]
+    rows["transcript"][1]["token_ids"] = rows["gaps"][1]["token_ids"] = looping
+    logprobs = {"8": -0.7, "50": -0.7625} | {str(600 + i): -25.0 for i in range(18)}
+    rows["score"] = [
+        {
+            "arm": "target#1",
+            "candidate_arm": "candidate#1",
+            "suite": "s",
+            "prompt_id": "p0",
+            "position": 8,
+            "logprobs": logprobs,
+            "layers": 6,
+        }
+    ]
+
+    def classes(of: Mapping[str, Sequence[Any]]) -> set[str]:
+        return {f.check for f in PARITY.findings(Run(of)) if f.arm == "candidate#1" and f.prompt_id}
+
+    assert classes(rows) == {"parity.near_tie"}
+    assert classes(rows | {"gaps": []}) == {"parity.corruption"}
 
 
 @pytest.mark.parametrize(
