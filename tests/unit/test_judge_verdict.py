@@ -153,7 +153,7 @@ DEFECTS: dict[str, tuple[Callable[[Rows], object], Outcome, str]] = {
         Outcome.REJECTED,
         "freshness.repeated_prompt",
     ),
-    "unreadable row": (lambda r: r["arm"][0].update(role="oracle"), Outcome.INVALID, "evidence.row"),
+    "unreadable row": (lambda r: r["arm"][0].update(role="onlooker"), Outcome.INVALID, "evidence.row"),
     "row does not match its hash": (
         lambda r: transcripts(r, "target#1", "parity")[0].update(content="edited"),
         Outcome.INVALID,
