@@ -11,7 +11,7 @@ import torch
 from fixtures.gdn import cases, oracle
 from fixtures.gdn.comparison import require_equal, require_within
 from fixtures.gdn.operations import Operation
-from fixtures.gdn.routes import decode_rows
+from fixtures.gdn.routes import bound_on, decode_rows
 
 STATE = pytest.mark.parametrize("state", [torch.float32, torch.bfloat16, torch.float16], ids=cases.dtype_name)
 INPUT = pytest.mark.parametrize(
@@ -56,18 +56,8 @@ def exact_case(under_test, shape, inputs, state, lengths, columns):
     require_equal("output of the packed call", out, serial.outputs, OUT_AXES)
 
 
-def bound_of(under_test, path, tokens, shape, inputs, state, *, route):
-    """What rounding explains on one route, for this case: see `oracle.error_bound`."""
-    capabilities = under_test.subject.capabilities
-    return oracle.error_bound(
-        path,
-        k_dim=shape.k_dim,
-        state_dtype=state,
-        output_dtype=inputs,
-        # Each rounded result in 1 / (1 + exp(-b)) adds at most one unit roundoff to the relative error of beta.
-        strength_error=capabilities.sigmoid_roundings * oracle.roundoff(inputs) if route == "decode" else 0.0,
-        key_error=oracle.key_error(tokens, capabilities.norm_eps),
-    )
+def bound_of(under_test, path, tokens, inputs, state, *, route):
+    return bound_on(route, under_test.subject.capabilities, path, tokens, inputs=inputs, state=state)
 
 
 def near_case(under_test, shape, inputs, state, lengths, columns):
@@ -89,8 +79,7 @@ def near_case(under_test, shape, inputs, state, lengths, columns):
         mine = tokens.take(rows)
         path = oracle.trajectory(mine, heads, before[resume[r]].unsqueeze(0))
         packed, decode = (
-            bound_of(under_test, path, mine, shape, inputs, state, route=route)
-            for route in ("packed", "decode")
+            bound_of(under_test, path, mine, inputs, state, route=route) for route in ("packed", "decode")
         )
         limit = (packed.outputs + decode.outputs)[0]
         require_within(f"outputs of request {r}", out[rows], serial.outputs[rows], limit, OUT_AXES)
@@ -163,7 +152,7 @@ def bounded_case(under_test, shape, inputs, state, *, route):
     before = pool.clone()
     column0 = table[:, 0].long()
     path = oracle.trajectory(tokens, heads, under_test.vk(pool[column0]))
-    bound = bound_of(under_test, path, tokens, shape, inputs, state, route=route)
+    bound = bound_of(under_test, path, tokens, inputs, state, route=route)
     if route == "packed":
         one = torch.ones(len(lengths), dtype=torch.int32, device=under_test.device)
         out = under_test.subject.verify(
