@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import io
+import importlib.util
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
 
 from fixtures.doctor import examination
 from fixtures.doctor import plugin as doctor
-from fixtures.doctor.examination import Fact, lane_fact
-from fixtures.doctor.plugin import as_json, can_run_default_lane, print_table
+from fixtures.doctor.examination import lane_fact
+from fixtures.doctor.machine import Fact, intel_devices, machine
+from fixtures.doctor.presentation import WIDTH, as_json, as_text, can_run_default_lane, next_command
 from fixtures.engine.installed import EngineMissing, InstalledEngine
-from fixtures.lanes.lane import Lane, known_lanes, load_lane
+from fixtures.lanes.lane import REPOSITORY, Lane, known_lanes, load_lane
 
 GOOD = [
     Fact("machine", "cpu features", "avx2"),
@@ -126,15 +130,52 @@ def test_the_exit_code_says_whether_the_default_lane_can_run(
     assert [f["name"] for f in told["facts"]] == [f.name for f in facts]
 
 
-def test_the_table_says_the_remedy_of_what_is_missing_and_has_no_colours_in_a_file() -> None:
-    out = io.StringIO()
-    print_table([*GOOD, Fact("subject", "fla", "not runnable, missing: [fla]", True, "pip install fla")], out)
-    text = out.getvalue()
-    assert "pip install vllm==0.25.1" in text
-    assert "pip install fla" in text
-    assert "[fla]" in text, "brackets are text, not markup"
-    assert "default lane canary-cpu: can run here" in text
+def test_the_first_line_says_what_to_type_next() -> None:
+    assert next(as_text(GOOD)) == "next: pytest --gate HEAD"
+    assert next(as_text([])).startswith("next: ./draftproof gate")
+    full = Fact("machine", "disk", "0.1 GiB free", False, "free 1 GiB: logs need room")
+    assert next_command([full, *GOOD]) == "free 1 GiB: logs need room (disk: 0.1 GiB free)"
+
+
+def lane(name: str, *, ok: bool = False, device: str = "cuda", here: bool = False) -> Fact:
+    details = {"device": device, "devices_here": here, "command": f"pytest -m quality --lane {name}"}
+    return Fact("lane", name, "not runnable, missing: engine", ok, "pip install it", details)
+
+
+def test_facts_are_grouped_and_lanes_for_other_devices_are_one_line() -> None:
+    facts = [
+        *GOOD[:2],
+        lane("canary-cpu", ok=True, device="cpu", here=True),
+        lane("own-cpu", device="cpu", here=True),
+        *(lane(f"other-cuda-{n}") for n in range(3)),
+        lane("other-xpu", device="xpu"),
+    ]
+    lines = list(as_text(facts))
+    titles = [line for line in lines[2:] if line and not line.startswith(" ")]
+    assert titles == [
+        "this machine",
+        "lanes that run here",
+        "lanes that could run here",
+        "lanes for other machines",
+    ]
+    assert "  ok  canary-cpu: pytest -m quality --lane canary-cpu" in lines
+    assert "        do: pip install it" in lines
+    assert "  -   cuda, 3 lanes: other-cuda-0, other-cuda-1, other-cuda-2" in lines
+    assert "  -   xpu, 1 lanes: other-xpu" in lines
+
+
+def test_the_text_fits_a_window_names_no_folder_of_a_library_and_has_no_colours() -> None:
+    error = "OSError: cannot open /opt/venv/lib/python3.11/site-packages/torchaudio/lib/_torchaudio.so"
+    facts = [
+        *GOOD,
+        Fact("media", "torchaudio", examination.without_folders(error), False, "pip install [fla]"),
+    ]
+    text = "\n".join(as_text(facts))
+    assert "_torchaudio.so" in text
+    assert "/opt/venv" not in text
+    assert "[fla]" in text
     assert "\x1b[" not in text
+    assert max(map(len, text.splitlines())) <= WIDTH
 
 
 def test_a_part_that_cannot_be_examined_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +192,7 @@ def test_a_part_that_cannot_be_examined_hides_no_other(monkeypatch: pytest.Monke
 
 def test_this_machine_is_examined_as_it_is() -> None:
     """Real facts, without starting anything: every lane, every subject and the limits are there."""
-    facts = [*examination.machine(), *examination.torch_build(), *examination.devices(), *examination.lanes()]
+    facts = [*machine(), *examination.torch_build(), *examination.devices(), *examination.lanes()]
     names = {(f.area, f.name) for f in facts}
     assert {("lane", name) for name in known_lanes()} <= names
     for name in (
@@ -182,7 +223,7 @@ def test_intel_graphics_processors_are_found_in_the_kernels_own_list(tmp_path: P
         device.mkdir(parents=True)
         (device / "vendor").write_text(f"{vendor}\n")
         (device / "device").write_text("0xe223\n")
-    assert examination._intel(tmp_path) == [("Intel GPU 0xe223", 0.0, "none")]
+    assert intel_devices(tmp_path) == [("Intel GPU 0xe223", 0.0, "none")]
 
 
 def test_a_media_package_for_another_torch_is_named_with_what_its_import_says(
@@ -219,3 +260,42 @@ def test_imports_are_tried_in_a_fresh_interpreter_and_one_that_dies_is_no_import
         "csv": "the interpreter died with exit code 132",
     }
     assert examination._import_errors([]) == {}
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_the_launchers_doctor_needs_nothing_installed(more: list[str], tmp_path: Path) -> None:
+    """A copy of the checkout without `.venv`, and an interpreter that sees no site-packages."""
+    (tmp_path / "tools").mkdir()
+    for name in ("fixtures", "tools/installed", "pyproject.toml"):
+        (tmp_path / name).symlink_to(REPOSITORY / name)
+    launcher = tmp_path / "draftproof"
+    launcher.write_bytes((REPOSITORY / "draftproof").read_bytes())
+    command = [sys.executable, "-I", "-S", str(launcher), "doctor", *more]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1, done.stdout + done.stderr
+    if more:
+        told = json.loads(done.stdout)
+        assert told["next"].startswith("./draftproof gate")
+        assert {"machine", "device", "set-up", "engine"} <= {f["area"] for f in told["facts"]}
+    else:
+        assert done.stdout.startswith("next: ./draftproof gate")
+        assert "loopback port" in done.stdout
+
+
+def test_the_launcher_sees_paths_from_where_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_loader(
+        "launcher", SourceFileLoader("launcher", str(REPOSITORY / "draftproof"))
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.toml").write_text("")
+    given = ["-m", "quality", "--evidence", "new", "--lane", "own.toml", "--stack", "stock", "-q"]
+    assert module.in_the_checkout(given) == [
+        "-m", "quality", f"--evidence={tmp_path}/new", f"--lane={tmp_path}/own.toml", "--stack", "stock", "-q",
+    ]  # fmt: skip
+    assert module.in_the_checkout(["--lane", "canary-cpu"]) == ["--lane=canary-cpu"]
