@@ -25,7 +25,7 @@ from fixtures.lanes.lane import REPOSITORY
 from fixtures.run.findings import Findings, Labelled
 
 OWN_RUNS = ("test_false_alarms", "test_null_control")
-"""Instruments tried on themselves: they judge runs of their own, from rows of their own, and not the run that they are in."""
+"""Instruments tried on themselves: they judge runs of their own, from rows of their own."""
 RECORDED = ("needle", "ladder", "at once", "soak", "samples", "programme", "control", "pass of the candidate")
 """What a run that asks everything leaves beside parity and speed."""
 RUNS = {"sound": (), "wrong": ("wrong id", "recorded answers", "counters that do not add up")}

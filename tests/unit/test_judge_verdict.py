@@ -10,6 +10,7 @@ import pytest
 from judge_rows import packet_rows, span, suite_of, transcript
 
 from fixtures.judge.contracts import ContractRow, judge_contract
+from fixtures.judge.described import LaneRow
 from fixtures.judge.finding import Outcome
 from fixtures.judge.verdict import Verdict, derive
 
@@ -355,3 +356,92 @@ def test_only_a_candidate_has_to_be_compared_with_the_target(role: str, outcome:
     """A server for a question of its own says nothing of the suites; a candidate that says nothing is not shown."""
     row = {"arm": "other#1", "role": role, "speculation": {"method": "mtp"}}
     assert derived(lambda rows: rows["arm"].append(row)).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            lambda rows: rows["lane"].append({"name": "canary-cuda"}),
+            "rows of 2 lanes in one run: canary-cpu, canary-cuda",
+        ),
+        (
+            lambda rows: rows["lane"].append(rows["lane"][0] | {"thresholds": {"allow_near_ties": True}}),
+            "lane canary-cpu is described in two ways",
+        ),
+        (lambda rows: rows["arm"][2].update(lane="canary-cuda"), "candidate#1 is an arm of lane canary-cuda"),
+    ],
+    ids=["two lanes", "two thresholds", "an arm of another"],
+)
+def test_rows_of_two_lanes_are_invalid_evidence(change: Callable[[Rows], object], says: str) -> None:
+    """Thresholds of two lanes cannot both hold."""
+    verdict = derived(change)
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.cause is not None
+    assert (verdict.cause.check, says in verdict.cause.message) == ("evidence.lanes", True), (
+        verdict.cause.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "check"), [("lane", "evidence.lane"), ("suite", "evidence.suite"), ("arm", "arm.unknown")]
+)
+def test_what_describes_the_answers_has_to_be_there(kind: str, check: str) -> None:
+    """Without the lane nobody knows what had to be reached, without the suite what was asked."""
+    verdict = derived(lambda rows: rows[kind].clear())
+    assert verdict.outcome is Outcome.PENDING
+    assert check in {f.check for f in verdict.findings if f.outcome is Outcome.PENDING}
+
+
+def test_a_lane_that_asks_for_nothing_is_held_to_everything() -> None:
+    limits = LaneRow.from_row({"name": "x"}).thresholds
+    assert (limits.candidate_arms, limits.canary_repeats, limits.perf_attempts, limits.perf_min_ids) == (
+        2,
+        8,
+        2,
+        128,
+    )
+    assert not limits.allow_near_ties
+    assert limits.acceptance_ceiling is None
+    assert LaneRow.from_row({"name": "x", "thresholds": {"of a later version": 1}}).thresholds == limits
+    assert (
+        derived(lambda rows: rows["lane"][0].update(thresholds={"perf_cap": "many"})).outcome
+        is Outcome.INVALID
+    )
+
+
+@pytest.mark.parametrize(("cap", "outcome"), [(512, Outcome.PENDING), (256, Outcome.ACCEPTED)])
+def test_the_lanes_cap_is_the_one_that_counts(cap: int, outcome: Outcome) -> None:
+    """Answers that were cut at 256 ids are whole on a lane whose cap that is, and on no other."""
+
+    def change(rows: Rows) -> None:
+        rows["lane"][0]["thresholds"]["perf_cap"] = cap
+        for row in rows["transcript"]:
+            if row["purpose"] != "canary":
+                row["finish_reason"], row["request"] = "length", row["request"] | {"max_tokens": 256}
+                row.pop("output_sha256"), row.pop("prompt_sha256")
+
+    assert {f.outcome for f in derived(change).findings if f.check == "freshness.cap"} == {outcome}
+
+
+def test_a_speed_that_no_engine_reaches_is_not_shown() -> None:
+    """991,308 tok/s of target-only once stood in an accepted finding."""
+
+    def change(rows: Rows) -> None:
+        for row in rows["transcript"]:
+            if row["arm"] == "target#1":
+                times = row["receipt_ns"]
+                row["receipt_ns"], row["purpose"] = (
+                    [times[0] + 1000 * n for n in range(len(times))],
+                    "measured",
+                )
+
+    verdict = derived(change)
+    (found,) = [f for f in verdict.findings if f.check == "speed.reference"]
+    assert "not shown" in found.message
+    assert "no engine is faster" in found.message
+    (arm,) = verdict.speed.references if verdict.speed else ()
+    assert {
+        name: v for name, v in arm.metrics.items() if v is not None and name.endswith("tok_s")
+    }.keys() <= {"prefill_median_tok_s"}
+    assert not arm.class_median_tok_s
