@@ -11,7 +11,7 @@ import torch
 
 from fixtures.gdn import cases
 from fixtures.gdn.comparison import require_equal
-from fixtures.gdn.operations import NULL_SLOT, Operation
+from fixtures.gdn.operations import NULL_SLOT, LayerWindows, Operation
 
 BF16, FP32 = torch.bfloat16, torch.float32
 STATE = pytest.mark.parametrize("state", [torch.float32, torch.bfloat16, torch.float16], ids=cases.dtype_name)
@@ -40,24 +40,42 @@ def ints(under_test, values):
 
 
 def single_steps(under_test, layer, inputs, windows, pool, table, counts, token_base):
-    """Each row by `layer_decode` in the slot of its column, continued from the row before."""
-    windows, pool = windows.clone(), pool.clone()
+    """Each row by `layer_decode` in the slot of its column, continued from the row before.
+
+    Windows lie as the subject says: after each row in its column, or all inputs in one rolling window of column 0.
+    """
+    rolling = under_test.subject.capabilities.layer_windows is LayerWindows.ROLLING
+    stepped, windows, pool = windows.clone(), windows.clone(), pool.clone()
     out = torch.zeros(
         len(inputs), layer.shape.v_heads, layer.shape.v_dim, dtype=BF16, device=under_test.device
     )
     history = layer.shape.conv_width - 1
     for r, count in enumerate(counts):
-        resume = int(table[r, count - 1])
-        window, state = windows[resume, :, :history].clone(), pool[resume].clone()
+        state = pool[int(table[r, count - 1])].clone()
+        window = resumed_window(windows, table, r, count, history, rolling)
+        stream = [window]
         for j, slot in enumerate(table[r].tolist()):
             row = token_base + r * COLUMNS + j
-            windows[slot, :, :history], pool[slot] = window, state
+            stepped[slot, :, :history], pool[slot] = window, state
             step = inputs.take(slice(row, row + 1))
-            out[row] = under_test.subject.layer_decode(step, layer, windows, pool, ints(under_test, [slot]))[
+            out[row] = under_test.subject.layer_decode(step, layer, stepped, pool, ints(under_test, [slot]))[
                 0
             ][0]
-            window, state = windows[slot, :, :history].clone(), pool[slot].clone()
+            window, state = stepped[slot, :, :history].clone(), pool[slot].clone()
+            stream.append(window[:, -1:])
+        if rolling:
+            windows[int(table[r, 0]), :, : history - 1 + COLUMNS] = torch.cat(stream, dim=1)[:, 1:]
+        else:
+            for slot in table[r].tolist():
+                windows[slot, :, :history] = stepped[slot, :, :history]
     return windows, pool, out
+
+
+def resumed_window(windows, table, request, count, history, rolling):
+    """The last inputs before a request's rows, of which the step before emitted `count` tokens."""
+    if rolling:
+        return windows[int(table[request, 0]), :, count - 1 : count - 1 + history].clone()
+    return windows[int(table[request, count - 1]), :, :history].clone()
 
 
 def packed_case(under_test, counts, *, state=FP32, token_base=0, shape=None):
@@ -100,13 +118,17 @@ def test_packed_steps_hold_at_qwen_shape(under_test):
 
 @COUNTS
 def test_windows_hold_exactly_the_inputs(under_test, counts):
-    """The model of the windows knows no subject: history from the accepted column, then the row's own inputs."""
+    """The model of the windows knows no subject: history from the accepted row, then the rows' own inputs."""
     under_test.needs(Operation.LAYER_VERIFY, input_dtype=BF16, state=FP32)
     layer, inputs, windows, pool, table = arrange(under_test, COLUMNS * len(counts))
     expected, history = windows.clone(), layer.shape.conv_width - 1
+    rolling = under_test.subject.capabilities.layer_windows is LayerWindows.ROLLING
     for r, count in enumerate(counts):
         rows = inputs.qkvz[r * COLUMNS : (r + 1) * COLUMNS, : layer.shape.conv_dim]
-        stream = torch.cat([windows[int(table[r, count - 1]), :, :history], rows.T], dim=1)
+        stream = torch.cat([resumed_window(windows, table, r, count, history, rolling), rows.T], dim=1)
+        if rolling:
+            expected[int(table[r, 0]), :, : history - 1 + COLUMNS] = stream[:, 1:]
+            continue
         for j, slot in enumerate(table[r].tolist()):
             expected[slot, :, :history] = stream[:, j + 1 : j + 1 + history]
     starts = cases.starts_of([COLUMNS] * len(counts), under_test.device)
