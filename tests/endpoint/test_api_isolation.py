@@ -29,7 +29,7 @@ def mixed_prompts(caller: Caller) -> tuple[Prompt, ...]:
     chosen = [
         p
         for kind in suite.classes
-        for p in sorted(caller.canaries(suite.prompts, kind), key=lambda p: len(p.answer_ids or ()))[:each]
+        for p in sorted(caller.parity_prompts(kind), key=lambda p: len(p.answer_ids or ()))[:each]
     ]
     return tuple(chosen)
 

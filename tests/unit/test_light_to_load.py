@@ -30,11 +30,16 @@ HEAVY = ("torch", "vllm", "triton", "transformers", "tokenizers", "safetensors")
 """Packages of the engine and of the state operations."""
 
 
-def run_without_torch(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m module ...` where torch, and everything that brings it, is not installed."""
-    code = WITHOUT.format(hidden=set(HEAVY), arguments=list(arguments), module=module)
+def run_without(hidden: set[str], module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m module ...` where some packages are not installed."""
+    code = WITHOUT.format(hidden=hidden, arguments=list(arguments), module=module)
     command = [sys.executable, "-c", code]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300)
+
+
+def run_without_torch(module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m module ...` where torch, and everything that brings it, is not installed."""
+    return run_without(set(HEAVY), module, *arguments)
 
 
 def test_the_plugins_load_no_torch() -> None:
@@ -68,3 +73,11 @@ def test_packets_are_verified_and_reported_without_torch(command: str, tmp_path:
     done = run_without_torch("fixtures.evidence", command, str(writer.directory))
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
     assert done.returncode == (1 if command == "verify" else 0), done.stdout + done.stderr
+
+
+def test_before_set_up_there_is_a_sentence_and_no_traceback() -> None:
+    done = run_without({"pydantic", "psutil"}, "pytest", "-m", "quality")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "pydantic, psutil not installed" in done.stderr
+    assert "./draftproof test" in done.stderr
+    assert "Traceback" not in done.stderr
