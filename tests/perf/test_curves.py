@@ -35,12 +35,12 @@ def test_every_step_of_the_context_ladder_retrieves_exactly(
     findings.settle("curve.ladder", arms=[arm])
 
 
-def test_every_user_of_a_crowd_gets_its_own_answer(
+def test_every_user_of_many_gets_its_own_answer(
     lane: Lane, arm: Arm, recordings: Recordings, speed_suite: Suite, findings: Findings
 ) -> None:
     """Aggregate and per-user rate by requests at once; each answer has to be right for its own prompt."""
     for at_once in curves.at_once_levels(lane):
-        curves.crowd(recordings, arm, speed_suite, at_once)
+        curves.ask_at_once(recordings, arm, speed_suite, at_once)
     findings.settle("curve.concurrency", arms=[arm])
 
 

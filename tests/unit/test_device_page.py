@@ -92,7 +92,7 @@ def test_a_packet_that_was_touched_gives_no_page(packet: Path, capsys: pytest.Ca
     assert "###" not in capsys.readouterr().out
 
 
-def write_sightings(folder: Path, fault: str, *fired: str) -> Path:
+def write_observations(folder: Path, fault: str, *fired: str) -> Path:
     """A packet in which one seeded fault was tried: the named checks fired, parity was asked in any case."""
     writer = PacketWriter.create(folder)
     writer.set_identity(IDENTITY)
@@ -125,8 +125,8 @@ def write_sightings(folder: Path, fault: str, *fired: str) -> Path:
 def test_a_fault_on_the_device_stands_beside_the_same_fault_on_the_cpu(
     tmp_path: Path, fired: tuple[str, ...], said: str
 ) -> None:
-    ours = write_sightings(tmp_path / "device", "ssm-column-early", *fired)
-    theirs = write_sightings(tmp_path / "cpu", "ssm-column-early", "parity.diverged")
+    ours = write_observations(tmp_path / "device", "ssm-column-early", *fired)
+    theirs = write_observations(tmp_path / "cpu", "ssm-column-early", "parity.diverged")
     text = render([read_run(ours)], [read_run(theirs).packet])
     assert f"- 1 of 1: {said}\n" in text
     survivors = "ssm-column-early" if not fired else "none"
@@ -136,7 +136,7 @@ def test_a_fault_on_the_device_stands_beside_the_same_fault_on_the_cpu(
 
 
 def test_a_fault_that_the_cpu_was_not_asked_about_predicts_nothing(tmp_path: Path) -> None:
-    ours = write_sightings(tmp_path / "device", "ssm-column-early", "parity.diverged")
+    ours = write_observations(tmp_path / "device", "ssm-column-early", "parity.diverged")
     assert "| not tried | **parity.diverged 1** | nothing to compare |" in render([read_run(ours)], [])
 
 
@@ -197,7 +197,7 @@ def test_faults_of_a_device_do_not_overwrite_the_page_of_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
-    ours = write_sightings(tmp_path / "device", "ssm-column-early", "parity.diverged")
+    ours = write_observations(tmp_path / "device", "ssm-column-early", "parity.diverged")
     with pytest.raises(BadInput, match="faults of vllm;"):
         runs.keep([ours])
     assert not (tmp_path / "runs").exists()

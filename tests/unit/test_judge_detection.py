@@ -129,7 +129,7 @@ def test_no_fault_tried_is_no_pass() -> None:
     assert not build_matrix([observation(SOUND)], {}).passed
 
 
-def test_a_sighting_survives_its_row() -> None:
+def test_an_observation_survives_its_row() -> None:
     findings: list[Any] = [
         Finding("parity.diverged", Outcome.REJECTED, "p1"),
         Finding("parity.diverged", Outcome.REJECTED, "p2"),
