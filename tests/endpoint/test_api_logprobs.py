@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
+from fixtures.evidence.plugin import Evidence
+from fixtures.judge.logprobs import BOUND_NATS
+from fixtures.prompts.suite import load_suite
+from fixtures.run.findings import Findings
 from fixtures.workload.caller import Caller
+from fixtures.workload.logprobs import mixed, together
 
 pytestmark = pytest.mark.endpoint
 
-BOUND_NATS = 4 * 0.125
-"""bf16 logits between 16 and 32 are 0.125 apart. Two ways of computing one log-probability may differ by one spacing
-for the rounding of the logit and one for that of the hidden state, and the same in the normaliser. Seen between prefill
-and decode on target-only: up to 0.19; with drafts: up to 0.31. The row beside differs by many nats."""
 TOP = 5
 
 
@@ -43,7 +44,7 @@ def test_each_id_has_the_log_probabilities_of_its_own_row(caller: Caller, kind: 
     """Rows of accepted drafts, of replacements and of bonus ids: what a prefill of the same ids says.
 
     A row that is off by one is off by many nats. The prefill is the null arm, too: on target-only the same
-    comparison shows how far prefill and decode differ by themselves.
+    comparison shows how far prefill and decode differ by themselves: up to 0.19 nats, with drafts up to 0.31.
     """
     prompt = caller.canary(kind)
     assert prompt.answer_ids is not None
@@ -69,6 +70,19 @@ def test_each_id_has_the_log_probabilities_of_its_own_row(caller: Caller, kind: 
     print(f"{caller.arm.label} {kind}: largest difference {worst:.4f} nats")
     expected = f"what a prefill says, within {BOUND_NATS} nats"
     caller.expect.that(worst <= BOUND_NATS, asked, expected, f"{worst:.4f} nats over {len(oracle)} places")
+
+
+def test_requests_that_share_their_steps_have_their_own_log_probabilities(
+    caller: Caller, evidence: Evidence, findings: Findings
+) -> None:
+    """Eight requests at once, of every class: each has the values that it has alone, and so have its alternatives.
+
+    Public report: vllm 29216, a neighbour's values.
+    """
+    prompts = mixed(load_suite(caller.arm.lane.suites.parity))
+    for row in together(caller.endpoint, caller.arm.label, prompts):
+        evidence.append("logprobs", row.to_row())
+    findings.settle("logprobs.together", arms=[caller.arm])
 
 
 def test_chat_gives_one_entry_for_each_id(caller: Caller) -> None:

@@ -7,7 +7,15 @@ from tokenizers import Tokenizer
 
 from fixtures.engine.stack import NEEDS, engines_of, known_faults, load_fault
 from fixtures.fault_injection.plugin import SMOKE
-from fixtures.fault_injection.variants import LANE, VARIANTS, faults_in_order, variant_arguments, variant_of
+from fixtures.fault_injection.variants import (
+    LANE,
+    OWN_DRAFTER,
+    VARIANTS,
+    drafter_faults,
+    faults_in_order,
+    variant_arguments,
+    variant_of,
+)
 from fixtures.fault_injection.workloads import BLOCK_IDS, BY_KIND, choose, workloads
 from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.parsing import BadInput
@@ -24,6 +32,7 @@ MET_BY_ALL = {
     "slot-reuse",
     "end-of-turn",
     "no-speculation",
+    OWN_DRAFTER,  # on servers of its own: `tests/faults/test_drafter_faults.py`
 }
 """Needs that the lane, the drafts or the variant meet, whatever is asked."""
 
@@ -53,6 +62,7 @@ def test_faults_that_share_a_server_come_together() -> None:
 def test_every_fault_is_tried_on_the_lane_of_its_engine() -> None:
     lanes = (LANE, "canary-cuda-faults")
     tried = [(n, load_lane(lane).engine) for lane in lanes for n in faults_in_order(load_lane(lane))]
+    tried += [(n, load_lane(lane).engine) for lane in lanes for n in drafter_faults(load_lane(lane))]
     pins = sorted((n, *pin) for n in known_faults() for pin in engines_of("fault", n))
     assert sorted((n, engine.distribution, engine.version) for n, engine in tried) == pins
 
