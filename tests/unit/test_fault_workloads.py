@@ -9,10 +9,12 @@ from fixtures.engine.stack import NEEDS, engines_of, known_faults, load_fault
 from fixtures.fault_injection.plugin import SMOKE
 from fixtures.fault_injection.variants import (
     LANE,
+    NUMERIC,
     OWN_DRAFTER,
     VARIANTS,
     drafter_faults,
     faults_in_order,
+    numeric_faults,
     variant_arguments,
     variant_of,
 )
@@ -32,12 +34,13 @@ MET_BY_ALL = {
     "slot-reuse",
     "end-of-turn",
     "no-speculation",
+    NUMERIC,  # on a lane that accepts near ties
     OWN_DRAFTER,  # on servers of its own: `tests/faults/test_drafter_faults.py`
 }
 """Needs that the lane, the drafts or the variant meet, whatever is asked."""
 
 
-@pytest.mark.parametrize("name", known_faults())
+@pytest.mark.parametrize("name", [n for n in known_faults() if NUMERIC not in load_fault(n).needs])
 def test_every_named_check_and_every_need_has_a_workload(name: str) -> None:
     fault = load_fault(name)
     chosen = choose(WORKLOADS, needs=fault.needs, kills=fault.kills, quiet=fault.quiet)
@@ -62,7 +65,11 @@ def test_faults_that_share_a_server_come_together() -> None:
 def test_every_fault_is_tried_on_the_lane_of_its_engine() -> None:
     lanes = (LANE, "canary-cuda-faults")
     tried = [(n, load_lane(lane).engine) for lane in lanes for n in faults_in_order(load_lane(lane))]
-    tried += [(n, load_lane(lane).engine) for lane in lanes for n in drafter_faults(load_lane(lane))]
+    tried += [
+        (n, load_lane(lane).engine)
+        for lane in lanes
+        for n in drafter_faults(load_lane(lane)) + numeric_faults(load_lane(lane))
+    ]
     pins = sorted((n, *pin) for n in known_faults() for pin in engines_of("fault", n))
     assert sorted((n, engine.distribution, engine.version) for n, engine in tried) == pins
 

@@ -48,7 +48,7 @@ def test_quality_asks_every_arm_once_and_one_of_each_kind_in_other_shapes() -> N
     assert [line for line in made if line.startswith("start")] == [
         "start target#1", "start candidate#1", "start candidate#2", "start target#2",
     ]  # fmt: skip
-    for label, passes in (("target#1", 4), ("candidate#1", 4), ("candidate#2", 1), ("target#2", 1)):
+    for label, passes in (("target#1", 4), ("candidate#1", 5), ("candidate#2", 1), ("target#2", 1)):
         asked = [line for line in made if line.startswith(f"{label}: ")]
         assert len(asked) == passes, asked
         assert asked[0].startswith(f"{label}: canary-parity (parity), ")
