@@ -6,6 +6,7 @@ import pytest
 
 from fixtures.judge.finding import Outcome
 from fixtures.judge.judged_code import judge_judged_code, judge_patch_reach
+from fixtures.report.html.sections import stages
 from fixtures.subject_process.reach import FILE, MODULE, changed_lines, changes, reaches
 
 BEFORE = '''\
@@ -131,3 +132,15 @@ def test_other_code_than_was_asked_for_is_invalid_evidence():
     assert judge_judged_code(judged).outcome is Outcome.ACCEPTED
     wrong = judged | {"discrepancies": ["file of the module vllm.envs: asked for A, but B ran"]}
     assert judge_judged_code(wrong).outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize("served", [True, False])
+def test_the_report_does_not_call_a_stage_passed_that_did_not_reach_the_patch(served):
+    rows = {
+        "patch_coverage": [row("take", [12], [])],
+        "test": [{"nodeid": "tests/contracts/test_a.py::test_a", "stage": "contracts", "outcome": "passed"}],
+        **({"arm": [{"arm": "candidate"}]} if served else {}),
+    }
+    (stage,) = stages(rows, judge_patch_reach(rows))
+    assert stage.state == "passed, patch not reached"
+    assert "vllm/pool.py:12 (take)" in stage.reason
