@@ -6,6 +6,9 @@ The operators are a stand-in on a CPU; that the subject calls the real ones as t
 from __future__ import annotations
 
 import importlib.util
+import re
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +19,7 @@ from fixtures.gdn.operations import ContractViolation, LayerShape, LayerWindows,
 from fixtures.gdn.schemas import bind, load_schemas
 from fixtures.gdn.subjects.emulated_xpu import EmulatedLibrary, EmulatedXpuSubject
 from fixtures.gdn.subjects.xpu_wheels import promise_of
+from fixtures.lanes.lane import REPOSITORY
 
 CONTRACTS = Path(__file__).parents[1] / "contracts" / "test_layer_step.py"
 OLD, NEW = "0.1.13.2", "0.1.16.2"
@@ -99,3 +103,27 @@ def test_the_stand_in_takes_what_the_registered_schemas_take():
     subject = EmulatedXpuSubject(NEW)
     subject._library = Checked(LayerWindows.ROLLING)
     layer_contracts().packed_case(under_test(subject), [2, 3])
+
+
+def test_all_contracts_run_through_the_stand_in():
+    """Every contract whose operation a wheel offers, for the wheel before and the wheel after the change of windows."""
+    names = ("xpu-emulated-0.1.13", "xpu-emulated-0.1.16")
+    chosen = [part for name in names for part in ("--subject", name)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "contracts",
+        "tests/contracts",
+    ]
+    ended = subprocess.run(
+        [*command, *chosen], cwd=REPOSITORY, capture_output=True, text=True, timeout=800, check=False
+    )
+    assert ended.returncode == 0, ended.stdout[-3000:]
+    counts = dict(re.findall(r"(xpu-emulated-0\.1\.1\d) on cpu: [^;\n]*?(\d+) passed", ended.stdout))
+    assert int(counts[names[0]]) > 100
+    assert int(counts[names[1]]) > 300
