@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.engine import startup
+from fixtures.engine import startup, vllm
 
 NOISE = [
     "INFO 07-01 10:00:00 [api_server.py:100] vLLM API server version 0.0.0",
@@ -86,13 +86,13 @@ def test_a_failed_start_is_named_and_shown_in_the_lines_that_matter(name: str) -
 
 def test_a_log_without_any_trouble_has_no_cause_in_it() -> None:
     """The quiet side: what an engine says on its way up is taken for no cause, only the exit code is left."""
-    phases = [text for text, _ in startup.PHASES]
+    phases = [text for text, _ in vllm.PHASES]
     assert startup.classify("\n".join([*NOISE, *phases]), 1, 1.0).cause == "died"
 
 
 def test_every_cause_has_a_sample() -> None:
     """A pattern that nothing shows working may match nothing."""
-    known = {cause for cause, _ in startup.CAUSES} | {"killed", "died", "hang", "illegal instruction"}
+    known = {cause for cause, _ in vllm.CAUSES} | {"killed", "died", "hang", "illegal instruction"}
     assert known == {cause for cause, _, _ in SAMPLES.values()}
 
 
