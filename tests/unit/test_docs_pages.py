@@ -19,6 +19,7 @@ from fixtures.docs.kinds import load_kinds
 from fixtures.docs.pages import BLOCKS, README, every_page, made
 from fixtures.engine.stack import known_faults
 from fixtures.evidence.__main__ import main as evidence_main
+from fixtures.judge.checks import require_known
 from fixtures.judge.finding import EXIT_CODES
 from fixtures.lanes.lane import REPOSITORY, load_lane
 from fixtures.options import MARKERS
@@ -124,6 +125,7 @@ def test_a_packet_without_rows_for_a_page_is_misuse(tmp_path: Path) -> None:
 def test_every_kind_names_what_exists() -> None:
     for kind in load_kinds():
         assert set(kind.faults) <= set(known_faults()), kind.name
+        require_known(kind.checks, kind.name)
         for test in (*kind.tests, *(f"tests/contracts/test_{family}.py" for family in kind.contracts)):
             assert (REPOSITORY / test).is_file(), f"{kind.name}: {test}"
 
