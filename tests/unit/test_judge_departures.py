@@ -19,6 +19,8 @@ from fixtures.judge.departures import (
     read_idle,
 )
 from fixtures.judge.finding import Outcome
+from fixtures.judge.rows import RowList
+from fixtures.workload.departures import note_idle
 from tests.unit.golden.script import script, stream
 from tests.unit.golden.server import GoldenServer
 
@@ -113,3 +115,9 @@ def test_an_answer_that_ends_before_it_was_heard_is_an_error() -> None:
         pytest.raises(RuntimeError, match="no 9 events"),
     ):
         request.hear(9)
+
+
+def test_a_server_that_is_dying_leaves_no_row_and_no_error() -> None:
+    sink = RowList()
+    note_idle(Endpoint("http://127.0.0.1:9", None, "gone"), "candidate#1", "a test", sink)
+    assert not sink.rows
