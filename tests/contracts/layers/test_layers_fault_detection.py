@@ -18,7 +18,7 @@ def outcomes(tmp_path_factory, evidence):
     # Contracts about the rank processes themselves see no mutant, and the whole vocabulary sees what a small one does.
     extra = ["-p", "fixtures.layers.mutants.relevance", "--dist", "loadfile"]
     extra += ["-k", "not qwen and not dies and not hangs and not hundreds"]
-    found = detect("tests/contracts/layers", load_mutants(), report, extra=extra, timeout_s=1700)
+    found = detect(["tests/contracts/layers"], load_mutants(), report, extra=extra, timeout_s=1700)
     evidence.append("operation-faults", {"folder": "tests/contracts/layers", "outcomes": found})
     return found
 
