@@ -9,7 +9,7 @@ import pytest
 from judge_rows import span
 
 from fixtures.client.metrics import Counters
-from fixtures.judge.acceptance import judge_acceptance, judge_programme, read_acceptance, round_time_s
+from fixtures.judge.acceptance import judge_acceptance, judge_programme, read_acceptance
 from fixtures.judge.counters import CounterSpan
 from fixtures.judge.finding import Outcome
 
@@ -110,8 +110,3 @@ def test_a_counter_row_with_something_else_than_counts_is_refused(bad: dict[str,
 def test_an_arm_that_was_not_counted_is_pending() -> None:
     found = judge_acceptance([span("a")], arms=["a", "b"])
     assert [(f.arm, f.outcome) for f in found] == [("a", Outcome.ACCEPTED), ("b", Outcome.PENDING)]
-
-
-def test_the_time_of_a_verifier_round_is_decode_time_over_rounds() -> None:
-    assert round_time_s(span(), 2.5) == 0.025
-    assert round_time_s(span(drafts=0), 2.5) is None

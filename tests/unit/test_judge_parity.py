@@ -52,8 +52,9 @@ def test_one_wrong_id_late_in_one_answer_is_rejected_and_placed() -> None:
     [cell] = report.divergences()
     assert (cell.arm, cell.prompt_id, cell.first_divergence) == ("candidate#2", "p3", 100)
     assert report.against_target is not None
-    row = next(r for r in report.against_target.rows() if r["prompt_id"] == "p3")
-    assert (row["candidate#1"], row["candidate#2"]) == ("equal", "diverged@100")
+    cells = {arm: of["suite", "p3"] for arm, of in report.against_target.cells.items()}
+    assert cells["candidate#1"].relation is Relation.EQUAL
+    assert (cells["candidate#2"].relation, cells["candidate#2"].first_divergence) == (Relation.DIVERGED, 100)
     assert "parity.restarts" in {f.check for f in report.findings if f.outcome is Outcome.REJECTED}
 
 
