@@ -144,3 +144,16 @@ def test_the_report_does_not_call_a_stage_passed_that_did_not_reach_the_patch(se
     (stage,) = stages(rows, judge_patch_reach(rows))
     assert stage.state == "passed, patch not reached"
     assert "vllm/pool.py:12 (take)" in stage.reason
+
+
+def test_what_several_processes_executed_counts_together():
+    rows = {
+        "patch_coverage": [
+            row("take", [12, 13], []),
+            row("take", [12, 13], [12]),
+            row("take", [12, 13], [13]),
+        ]
+    }
+    (finding,) = judge_patch_reach(rows)
+    assert finding.outcome is Outcome.ACCEPTED
+    assert finding.message == "contracts executed 1 of 1 changed functions"
