@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from fixtures.engine.server import Progress, Server, StartFailed, start_server, 
 from fixtures.engine.startup import StartFailure
 from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
+from fixtures.request import parse
+from fixtures.run.executor import PlannedArms
+from fixtures.run.plan import Collected, plan_of
 from tests.unit.standin import launching
 
 CORES = (0, 1)
@@ -136,3 +140,34 @@ def test_nothing_is_begun_where_it_would_take_from_somebody(
     running.begin_next(UPCOMING)
     assert list(running.instances) == ["target#1"]
     assert running.close() == []
+
+
+class PlannedStandIns(StandIns, PlannedArms):
+    """The executor of a run on stand-ins."""
+
+
+class Sends:
+    """Stands in for recordings and shapes: what was sent to whom, and whether the server was up."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, bool]] = []
+
+    def record(self, arm: servers.Arm, server: Server, *_: object) -> None:
+        self.sent.append((arm.label, server.is_alive()))
+
+    record_reserve = record_acceptance = record
+
+
+def test_a_plan_is_run_on_real_starts_and_the_next_one_begins_meanwhile(running: StandIns) -> None:
+    request = parse(argparse.Namespace(stack=None, device=[]))
+    plan = plan_of(request, Collected(frozenset({"quality"})))
+    arms = PlannedStandIns(running.pool, running.folder, RowList(), lambda secret: None, plan=plan)
+    arms.instances, sends = {}, Sends()
+    arms.recordings = arms.shapes = sends  # type: ignore[assignment]
+    assert arms.server(TARGET).is_alive()
+    assert sends.sent == [("target#1", True)]
+    assert arms.server(CANDIDATE).is_alive()
+    assert {label for label, _ in sends.sent} == {"target#1", "candidate#1"}
+    assert all(was_up for _, was_up in sends.sent)
+    assert [start.label for start in arms.starts] == ["target#1", "candidate#1"]
+    assert arms.close() == []
