@@ -205,6 +205,26 @@ def test_too_few_tokens_are_pending():
     assert outcomes(rows)["gaps.distribution"] is Outcome.PENDING
 
 
+def test_a_null_with_few_gaps_is_compared_without_a_working_threshold():
+    few = [{3: 0.0625} if n < 14 else {} for n in range(PROMPTS)]
+    many = [dict.fromkeys((3, 20, 40), 0.0625) for _ in range(PROMPTS)]
+
+    sound = findings(packet({"target#1": few, "candidate#1": few[::-1]}))
+    shifted = outcomes(packet({"target#1": few, "candidate#1": many}))
+
+    assert {f.outcome for f in sound} == {Outcome.ACCEPTED}
+    assert "no working threshold, which 20 gaps" in next(
+        f.message for f in sound if f.check == "gaps.distribution"
+    )
+    assert shifted["gaps.distribution"] is Outcome.REJECTED
+
+
+def test_a_null_without_any_gap_shows_nothing_where_near_ties_are_accepted():
+    rows = packet({"target#1": [{}] * PROMPTS, "candidate#1": [{}] * PROMPTS})
+
+    assert outcomes(rows)["gaps.distribution"] is Outcome.PENDING
+
+
 def test_a_near_tie_lane_whose_answers_nobody_read_is_pending():
     rows = packet({"target#1": rounding("t"), "candidate#1": rounding("c")}) | {"gaps": []}
 
