@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from fixtures.gdn.deviations import load_deviations
 from fixtures.gdn.mutants import SOURCES, load_mutants, mutate, plant
 from fixtures.gdn.operations import ContractViolation
 from fixtures.gdn.plugin import shows_nothing
-from fixtures.gdn.subjects import SUBJECTS
+from fixtures.gdn.subjects import SUBJECTS, vllm_cpu
 from fixtures.parsing import BadInput
 
 CONTRACTS = Path(__file__).parents[1] / "contracts"
@@ -166,3 +167,15 @@ def test_a_bound_without_a_clear_derivation_is_refused(tmp_path, more, says):
     path.write_text(ENTRY + more)
     with pytest.raises(BadInput, match=says):
         load_deviations(path)
+
+
+def test_what_a_subject_says_the_engine_prepares_is_in_the_engines_source():
+    """A line that is gone is an excuse for a layout that the engine hands over."""
+    package = importlib.util.find_spec("vllm")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("vllm is not installed")
+    source = (Path(package.submodule_search_locations[0]) / vllm_cpu.DRIVER).read_text(encoding="utf-8")
+    lines = source.splitlines()
+    said = {line for paths in vllm_cpu.PREPARED.values() for line in paths.values()}
+    assert said, "nothing is declared"
+    assert [line for line in sorted(said) if line not in lines] == []
