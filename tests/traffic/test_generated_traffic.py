@@ -64,7 +64,14 @@ def test_generated_sessions_are_answered_as_target_only_answers_them(
         avoided=frozenset(entry.feature for entry in omitted),
     )
     bound_nats = measured_bound_nats(target.endpoint(), target.arm, material.known)
-    driver = Driver(target.side, candidate.side, Texts(started.model.folder), bound_nats, evidence)
+    driver = Driver(
+        target.side,
+        candidate.side,
+        Texts(started.model.folder),
+        bound_nats,
+        evidence,
+        shortest=2 if "one-token-prompt" in material.avoided else 1,
+    )
     evidence.append("traffic_run", {"launch": launch, "seed": asked.seed, "left_out": described(omitted)})
     try:
         for case in kept_cases() if asked.replayed is None else asked.replayed:
