@@ -44,7 +44,7 @@ def test_a_right_server_that_is_not_ours_is_pending_and_nothing_else(
     ]
     command += ["--base-url", server.endpoint.base_url, "--api-key", server.endpoint.api_key or ""]
     done = subprocess.run(
-        [*command, "--repeats", "1", "--evidence", str(tmp_path / "packet")],
+        [*command, "--evidence", str(tmp_path / "packet")],
         cwd=REPOSITORY,
         env=os.environ | {"PYTEST_ADDOPTS": ""},
         capture_output=True,

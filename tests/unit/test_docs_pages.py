@@ -204,36 +204,9 @@ def test_the_doctor_says_what_can_run_here() -> None:
     command = [sys.executable, "-m", "pytest", "--doctor"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode in (0, 1), done.stderr
-    ending = "can run here" if done.returncode == 0 else "cannot run here"
-    assert done.stdout.rstrip().endswith(f"default lane canary-cpu: {ending}")
-    for area in ("machine", "torch", "device", "engine", "subject", "lane"):
-        assert f"│ {area} " in done.stdout
-    assert "commit_pending" in done.stdout, "what the torch subject offers"
-    assert re.search(r"xpu-lab .*(not runnable, missing:|on xpu)", done.stdout)
-    assert "\x1b[" not in done.stdout
-
-
-def test_the_set_up_command_knows_what_the_readme_calls() -> None:
-    source = (REPOSITORY / "draftproof").read_text(encoding="utf-8")
-    called = {c.split()[1] for _, c in EVERY if c.startswith("./draftproof ")}
-    assert called == {"gate", "test"}
-    known = re.search(r"^COMMANDS = (\{.*\})", source, re.M)
-    assert known is not None
-    assert called <= set(re.findall(r'"(\w+)":', known[1]))
-
-
-def test_links_and_pictures_of_the_documents_are_there() -> None:
-    for document in DOCUMENTS:
-        text = document.read_text(encoding="utf-8")
-        for target in re.findall(r"\]\(([^)]+)\)", text):
-            if "://" in target:
-                continue
-            path, _, anchor = target.partition("#")
-            place = (document.parent / path) if path else document
-            assert place.exists(), f"{document.name}: {target}"
-            if anchor:
-                headings = re.findall(r"^#+ (.*)$", place.read_text(encoding="utf-8"), re.M)
-                known = {re.sub(r"[^\w -]", "", h).lower().replace(" ", "-") for h in headings}
-                assert anchor in known, f"{document.name}: {target}"
-    for picture in (REPOSITORY / "docs" / "pictures").iterdir():
-        assert picture.stat().st_size < 300_000, picture.name
+    state = "can run here" if done.returncode == 0 else "cannot run here"
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("next: "), "the first line says what to type"
+    assert lines[1] == f"default lane canary-cpu: {state}"
+    for group in ("this machine", "engines", "lanes that run", "lanes that could"):
+        assert group in lines, group

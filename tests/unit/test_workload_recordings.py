@@ -27,6 +27,8 @@ ARM = make_arm(LANE, "target")
 class Server:
     """Stands in for the arms of a run: one server, and the prompts that it was sent."""
 
+    external = False
+
     def __init__(self, folder: Path) -> None:
         self.sent: list[str] = []
         self.folder = folder
