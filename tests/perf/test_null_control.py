@@ -13,8 +13,8 @@ import pytest
 
 from fixtures.arms.servers import make_arm
 from fixtures.judge.finding import Outcome
-from fixtures.lanes.lane import Lane
-from fixtures.models.canary.fresh import is_canary, write_fresh
+from fixtures.lanes.lane import Lane, is_canary
+from fixtures.models.canary.fresh import write_fresh
 from fixtures.request import request_of
 from fixtures.workload.null_run import NullRun
 from fixtures.workload.recordings import Recordings

@@ -146,10 +146,10 @@ def test_a_usage_error_ends_with_4_and_names_what_is_known(arguments: list[str],
     assert words in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("evidence", [False, True])
-def test_a_device_that_is_not_there_ends_with_11_and_the_reason(evidence: bool, tmp_path: Any) -> None:
+@pytest.mark.parametrize("with_packet", [False, True])
+def test_a_device_that_is_not_there_ends_with_11_and_the_reason(with_packet: bool, tmp_path: Any) -> None:
     """A machine without it skipped every contract and ended with 0."""
-    more = ["--evidence", str(tmp_path / "packet")] if evidence else []
+    more = ["--evidence", str(tmp_path / "packet")] if with_packet else []
     done = run("tests/contracts/test_slot_copy.py", "--device", "xpu:7", "--subject", "torch", *more)
     assert done.returncode == 11, done.stdout + done.stderr
     assert "--device xpu:7: nothing could run: not runnable: no XPU device for torch" in done.stdout

@@ -14,8 +14,8 @@ from fixtures.arms.servers import Arm, make_arm
 from fixtures.client.transcript import Transcript
 from fixtures.engine.pool import Slot, parse_pool
 from fixtures.judge.finding import Outcome
-from fixtures.lanes.lane import load_lane
-from fixtures.models.canary.fresh import is_canary, write_fresh, write_ladder
+from fixtures.lanes.lane import is_canary, load_lane
+from fixtures.models.canary.fresh import write_fresh, write_ladder
 from fixtures.prompts.suite import Suite, known_suites, load_suite
 from fixtures.workload import null_run
 from fixtures.workload.null_run import NullRun
