@@ -132,6 +132,21 @@ def test_a_preempted_request_starts_from_nothing(new_lives):
     lives.step({first: 4})
 
 
+@pytest.mark.parametrize("chunk", [2, 3])
+def test_an_answer_is_computed_again_in_chunks(new_lives, chunk):
+    """Behind its prompt a resumed request goes on with its own answer: these rows are no drafts, all of them stay."""
+    lives = new_lives()
+    request = lives.arrive(2)
+    lives.prefill(request, 2)
+    lives.step({request: 4}, {request: 3})
+    lives.step({request: 4}, {request: 4})
+    lives.preempt(request)
+    lives.resume()
+    lives.prefill(request, 2, chunk, 7 - chunk)
+    lives.step({request: 4}, {request: 2})
+    lives.step({request: 4})
+
+
 @pytest.mark.parametrize("padding", [1, 3])
 def test_padding_rows_change_nothing(new_lives, padding):
     """Rows of nobody behind the others, in steps of every kind."""

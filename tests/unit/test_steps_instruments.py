@@ -115,10 +115,11 @@ def test_a_preempted_request_is_computed_again_from_its_own_tokens():
 @pytest.mark.parametrize(
     ("row", "kind"),
     [
-        (Row(0, (1, 2, 3, 4), 0, 1, 5), "first chunk"),
-        (Row(0, (1, 2, 3, 4), 3, 1, 5), "short chunk"),
-        (Row(0, (1, 2), 3, 3, 9), "long chunk"),
-        (Row(0, (1, 2, 3, 4), 5, 4, 5), "verify"),
+        (Row(0, (1, 2, 3, 4), 0, 1, 5, 5), "first chunk"),
+        (Row(0, (1, 2, 3, 4), 3, 1, 5, 5), "short chunk"),
+        (Row(0, (1, 2), 3, 3, 9, 9), "long chunk"),
+        (Row(0, (1, 2, 3, 4), 5, 4, 5, 5), "verify"),
+        (Row(0, (1, 2, 3, 4), 5, 2, 5, 9), "short chunk"),
     ],
 )
 def test_rows_are_told_apart_as_the_runner_does(row, kind):
