@@ -14,7 +14,6 @@ from fixtures.workload.departures import CASES, LONG_IDS, depart
 pytestmark = pytest.mark.endpoint
 
 
-@pytest.mark.timed  # how much is made before the engine hears that a client left depends on how busy the machine is
 def test_requests_that_go_away_leave_nothing_behind(
     caller: Caller, evidence: Evidence, findings: Findings
 ) -> None:

@@ -1,4 +1,4 @@
-"""Requests that go away: what the server's gauges and counters say decides, and what they do not say is pending."""
+"""Requests that go away: what the server's gauges say decides, and what they do not say is pending."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.golden.script import script, stream
 from tests.unit.golden.server import GoldenServer
 
 FREE = Gauges(0, 0, 0.0)
-SOUND = Departure("candidate#1", "in decode", 4, 2400, 40, 0.3, FREE, FREE, "copy", (5, 6, 2), (5, 6, 2))
+SOUND = Departure("candidate#1", "in decode", 4, 1, 20, 300, FREE, FREE, "copy", (5, 6, 2), (5, 6, 2))
 
 
 def outcomes(departure: Departure) -> dict[str, Outcome]:
@@ -40,10 +40,10 @@ def test_requests_that_ended_with_their_blocks_back_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("change", "check", "outcome"),
     [
-        ({"generated": 2400}, "departed", Outcome.REJECTED),
+        ({"gone_after": None}, "departed", Outcome.REJECTED),
         ({"after": Gauges(1, 0, 0.0)}, "departed", Outcome.REJECTED),
         ({"after": Gauges(0, 3, 0.0)}, "departed", Outcome.REJECTED),
-        ({"generated": None}, "departed", Outcome.PENDING),
+        ({"gone_after": None, "before": Gauges(None, None, 0.0)}, "departed", Outcome.PENDING),
         ({"after": Gauges(None, None, 0.0)}, "departed", Outcome.PENDING),
         ({"after": Gauges(0, 0, 0.0147)}, "blocks", Outcome.REJECTED),
         ({"after": Gauges(0, 0, None)}, "blocks", Outcome.PENDING),
@@ -57,6 +57,11 @@ def test_what_is_wrong_or_not_said_is_seen_by_its_own_check(change, check, outco
     found = outcomes(dataclasses.replace(SOUND, **change))
     assert found.pop(check) is outcome
     assert set(found.values()) == {Outcome.ACCEPTED}
+
+
+def test_a_row_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="gone_after"):
+        read_departure(dataclasses.replace(SOUND, gone_after=301).to_row())
 
 
 def test_a_leak_of_one_block_at_any_moment_without_requests_is_seen() -> None:
