@@ -25,7 +25,7 @@ from tests.unit.golden.script import script, stream
 from tests.unit.golden.server import GoldenServer
 
 FREE = Gauges(0, 0, 0.0)
-SOUND = Departure("candidate#1", "in decode", 4, 1, 20, 300, FREE, FREE, "copy", (5, 6, 2), (5, 6, 2))
+SOUND = Departure("candidate#1", "in decode", 4, 1, 20, 40, 300, FREE, FREE, "copy", (5, 6, 2), (5, 6, 2))
 
 
 def outcomes(departure: Departure) -> dict[str, Outcome]:
@@ -41,6 +41,7 @@ def test_requests_that_ended_with_their_blocks_back_are_accepted() -> None:
     ("change", "check", "outcome"),
     [
         ({"gone_after": None}, "departed", Outcome.REJECTED),
+        ({"gone_after": None, "readings": 3}, "departed", Outcome.PENDING),
         ({"after": Gauges(1, 0, 0.0)}, "departed", Outcome.REJECTED),
         ({"after": Gauges(0, 3, 0.0)}, "departed", Outcome.REJECTED),
         ({"gone_after": None, "before": Gauges(None, None, 0.0)}, "departed", Outcome.PENDING),

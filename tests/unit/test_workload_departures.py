@@ -19,9 +19,9 @@ from fixtures.judge.finding import Outcome
 from fixtures.prompts.suite import Prompt
 from fixtures.workload.departures import Case, depart
 
-STEP_S = 0.001
+STEP_S = 0.002
 DEAF = {"never": lambda n, stream: False, "always": lambda n, stream: True}
-DEAF |= {"to whole ones": lambda n, stream: not stream, "to one of four": lambda n, stream: n % 4 == 3}
+DEAF |= {"to whole ones": lambda n, stream: not stream, "to one of four": lambda n, stream: n % 5 == 3}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -48,8 +48,8 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with self.lock:
             self.state["running"] += 1
-            self.state["asked"] += 1
-            deaf = self.deaf(self.state["asked"], body["stream"])
+            self.state["asked"] += bool(body.get("ignore_eos"))
+            deaf = self.deaf(self.state["asked"], body.get("stream"))
         try:
             self._answer(body, deaf)
         finally:
@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: dict[str, Any], deaf: bool) -> None:
         left, ids = False, body.get("max_tokens") or 20
-        if body["stream"]:
+        if body.get("stream"):
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream")
             self.send_header("Connection", "close")
@@ -69,11 +69,13 @@ class _Handler(BaseHTTPRequestHandler):
             left = left or bool(select.select([self.connection], [], [], 0)[0])
             if left and not deaf:
                 return
-            if body["stream"] and not left:
+            if body.get("stream") and not left:
                 event = {"choices": [{"index": 0, "delta": {"content": "a"}, "token_ids": [1]}]}
                 self._write(f"data: {json.dumps(event)}\n\n".encode())
-        if not left:
-            self._write(b"data: [DONE]\n\n") if body["stream"] else self._reply(b"{}", "application/json")
+        if not left and body.get("stream"):
+            self._write(b"data: [DONE]\n\n")
+        elif not left:
+            self._reply(b"{}", "application/json")
 
     def _write(self, data: bytes) -> None:
         try:
