@@ -61,6 +61,7 @@ def test_generated_sessions_are_answered_as_target_only_answers_them(
         started.model.folder,
         depth=depth,
         limits=LAUNCHES[launch].limits,
+        priorities=LAUNCHES[launch].priorities,
         avoided=frozenset(entry.feature for entry in omitted),
     )
     bound_nats = measured_bound_nats(target.endpoint(), target.arm, material.known)
@@ -70,7 +71,7 @@ def test_generated_sessions_are_answered_as_target_only_answers_them(
         Texts(started.model.folder),
         bound_nats,
         evidence,
-        shortest=2 if "one-token-prompt" in material.avoided else 1,
+        is_sent=material.is_sent,
     )
     evidence.append("traffic_run", {"launch": launch, "seed": asked.seed, "left_out": described(omitted)})
     try:

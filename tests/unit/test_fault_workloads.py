@@ -11,10 +11,12 @@ from fixtures.fault_injection.variants import (
     LANE,
     NUMERIC,
     OWN_DRAFTER,
+    TRAFFIC,
     VARIANTS,
     drafter_faults,
     faults_in_order,
     numeric_faults,
+    traffic_faults,
     variant_arguments,
     variant_of,
 )
@@ -36,11 +38,14 @@ MET_BY_ALL = {
     "no-speculation",
     NUMERIC,  # on a lane that accepts near ties
     OWN_DRAFTER,  # on servers of its own: `tests/faults/test_drafter_faults.py`
+    TRAFFIC,  # by generated traffic: `tests/faults/test_traffic_faults.py`
 }
 """Needs that the lane, the drafts or the variant meet, whatever is asked."""
 
 
-@pytest.mark.parametrize("name", [n for n in known_faults() if NUMERIC not in load_fault(n).needs])
+@pytest.mark.parametrize(
+    "name", [n for n in known_faults() if not {NUMERIC, TRAFFIC} & set(load_fault(n).needs)]
+)
 def test_every_named_check_and_every_need_has_a_workload(name: str) -> None:
     fault = load_fault(name)
     chosen = choose(WORKLOADS, needs=fault.needs, kills=fault.kills, quiet=fault.quiet)
@@ -70,6 +75,8 @@ def test_every_fault_is_tried_on_the_lane_of_its_engine() -> None:
         for lane in lanes
         for n in drafter_faults(load_lane(lane)) + numeric_faults(load_lane(lane))
     ]
+    whole = load_lane("canary-cpu")
+    tried += [(n, whole.engine) for n in traffic_faults(whole) if TRAFFIC in load_fault(n).needs]
     pins = sorted((n, *pin) for n in known_faults() for pin in engines_of("fault", n))
     assert sorted((n, engine.distribution, engine.version) for n, engine in tried) == pins
 

@@ -70,7 +70,7 @@ def run_traffic(faults: Sequence[str], sessions: int = 12, reduce: bool = False)
             0.5,
             rows,
             idle_s=0.2,
-            replays=40 if reduce else 0,
+            replays=120 if reduce else 0,
         )
         driver.run(MATERIAL, run_seed=7, minutes=10, most=sessions)
     return rows
