@@ -7,17 +7,21 @@
 Any Qwen3.5 model will do. Ends with 1 if the server does not answer the prompt of one token as it answers two.
 """
 
+import os
 import sys
 
 import httpx
 
+KEY = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
+client = httpx.Client(headers=KEY, timeout=60)
+
 url = sys.argv[1]
-model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+model = client.get(f"{url}/v1/models").json()["data"][0]["id"]
 failed = False
 for prompt in ([86, 270], [86]):
     body = {"model": model, "prompt": prompt, "max_tokens": 4, "temperature": 0}
     try:
-        reply = httpx.post(f"{url}/v1/completions", json=body, timeout=60)
+        reply = client.post(f"{url}/v1/completions", json=body)
         print(f"{len(prompt)} token(s): status {reply.status_code}: {reply.text[:120]}")
         failed = failed or reply.status_code != 200
     except httpx.HTTPError as error:

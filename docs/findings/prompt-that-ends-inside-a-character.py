@@ -8,18 +8,22 @@ Any model with a byte-level tokenizer will do: a prompt is written as ids, and i
 acute". Ends with 1 if the answer holds the prompt.
 """
 
+import os
 import sys
 
 import httpx
 
+KEY = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
+client = httpx.Client(headers=KEY, timeout=60)
+
 url = sys.argv[1]
-model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+model = client.get(f"{url}/v1/models").json()["data"][0]["id"]
 
 
 def tokenize(text: str) -> list[int]:
     """The ids of a text, without an end of sequence."""
     body = {"model": model, "prompt": text, "add_special_tokens": False}
-    return httpx.post(f"{url}/tokenize", json=body).json()["tokens"]
+    return client.post(f"{url}/tokenize", json=body).json()["tokens"]
 
 
 SECRET = "The secret word is bricks"
@@ -27,7 +31,7 @@ whole = tokenize(SECRET + "\u00e9")
 answers = []
 for prompt in (whole, whole[:-1]):
     body = {"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
-    answers.append(httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()["choices"][0]["text"])
+    answers.append(client.post(f"{url}/v1/completions", json=body).json()["choices"][0]["text"])
 print(f"prompt of {len(whole)} ids, whole: {answers[0]!r}")
 print(f"its first {len(whole) - 1} ids, inside a character: {answers[1]!r}")
 sys.exit(int(SECRET in answers[1]))

@@ -9,9 +9,13 @@
 An n-gram proposer drafts fewer tokens than the maximum now and then. Ends with 1 if greedy answers differ.
 """
 
+import os
 import sys
 
 import httpx
+
+KEY = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
+client = httpx.Client(headers=KEY, timeout=60)
 
 PROMPTS = [
     "Repeat this text exactly: red green blue red green blue red green blue.",
@@ -22,11 +26,11 @@ PROMPTS = [
 
 def ask(url: str, content: str) -> list[int] | str:
     """The greedy answer's ids, or why there is none."""
-    model = httpx.get(f"{url}/v1/models").json()["data"][0]["id"]
+    model = client.get(f"{url}/v1/models").json()["data"][0]["id"]
     body = {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 60}
     body |= {"temperature": 0, "return_token_ids": True}
     try:
-        reply = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60)
+        reply = client.post(f"{url}/v1/chat/completions", json=body)
         return reply.json()["choices"][0]["token_ids"] if reply.status_code == 200 else reply.text[:120]
     except httpx.HTTPError as error:
         return f"{type(error).__name__}: {error}"

@@ -9,16 +9,18 @@ Ends with 1 if a greedy answer beside a sampled one differs from the same answer
 """
 
 import asyncio
+import os
 import sys
 
 import httpx
 
 URL, TRIES = sys.argv[1], 10
+KEY = {"Authorization": f"Bearer {os.environ.get('OPENAI_API_KEY', 'none')}"}
 
 
 async def main() -> int:
     """Ask alone, then beside a sampled request, several times."""
-    async with httpx.AsyncClient(base_url=URL, timeout=60) as client:
+    async with httpx.AsyncClient(base_url=URL, timeout=60, headers=KEY) as client:
         model = (await client.get("/v1/models")).json()["data"][0]["id"]
 
         async def ask(content: str, **options: object) -> list[int]:
