@@ -113,14 +113,15 @@ def test_a_preempted_request_is_computed_again_from_its_own_tokens():
 
 
 @pytest.mark.parametrize(
-    ("row", "kind"),
+    ("row", "kind", "region"),
     [
-        (Row(0, (1, 2, 3, 4), 0, 1, 5, 5), "first chunk"),
-        (Row(0, (1, 2, 3, 4), 3, 1, 5, 5), "short chunk"),
-        (Row(0, (1, 2), 3, 3, 9, 9), "long chunk"),
-        (Row(0, (1, 2, 3, 4), 5, 4, 5, 5), "verify"),
-        (Row(0, (1, 2, 3, 4), 5, 2, 5, 9), "short chunk"),
+        (Row(0, (1, 2, 3, 4), 0, 1, 5, 5), "first chunk", 3),
+        (Row(0, (1, 2, 3, 4), 3, 1, 5, 5), "short chunk", 1),
+        (Row(0, (1, 2), 3, 3, 9, 9), "long chunk", 2),
+        (Row(0, (1, 2, 3, 4), 5, 4, 5, 5), "verify", 0),
+        (Row(0, (1, 2, 3, 4), 5, 2, 5, 9), "short chunk", 0),
+        (Row(0, (1, 2), 5, 3, 5, 9), "long chunk", 2),
     ],
 )
-def test_rows_are_told_apart_as_the_runner_does(row, kind):
-    assert row.kind == kind
+def test_rows_are_told_apart_and_sorted_as_the_runner_does(row, kind, region):
+    assert (row.kind, row.region) == (kind, region)
