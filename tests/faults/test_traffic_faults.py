@@ -9,6 +9,8 @@ Nobody tells the generator which fault is planted. Two servers are started once;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from fixtures.arms.servers import Arms
@@ -16,7 +18,10 @@ from fixtures.engine.patch_text import PatchRefused
 from fixtures.evidence.plugin import Evidence
 from fixtures.fault_injection.traffic import TrafficTrials
 from fixtures.fault_injection.variants import traffic_faults
+from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
+from fixtures.request import request_of
+from fixtures.run.folder import keep_logs, remove_run_folder, run_folder
 from fixtures.traffic.plugin import traffic_request_of
 
 LANE = "canary-cpu"
@@ -28,10 +33,20 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def trials(arms: Arms, pytestconfig: pytest.Config) -> TrafficTrials:
-    """Both servers, up for all faults."""
-    asked = traffic_request_of(pytestconfig)
-    return TrafficTrials(arms, load_lane(LANE), seed=asked.seed, minutes=asked.minutes)
+def trials(arms: Arms, evidence: Evidence, pytestconfig: pytest.Config) -> Iterator[TrafficTrials]:
+    """Both servers, up for all faults: what is shared by tests of a run is stopped between them."""
+    arms.close()  # one slot: servers of other tests make room
+    asked, lane, folder = traffic_request_of(pytestconfig), load_lane(LANE), run_folder()
+    pool = request_of(pytestconfig).pool_for(lane)
+    own = Arms(pool, folder, RowList(), evidence.keep_secret)
+    try:
+        yield TrafficTrials(own, lane, seed=asked.seed, minutes=asked.minutes)
+    finally:
+        left = own.close()
+        if evidence.logs is not None:
+            keep_logs(folder, evidence.logs)
+        remove_run_folder(folder)
+    assert not left, "left behind after the servers were stopped: " + "; ".join(left)
 
 
 def test_the_sound_engine_is_accepted(trials: TrafficTrials, evidence: Evidence) -> None:
