@@ -13,7 +13,7 @@ import pytest
 
 from fixtures.arms.servers import make_arm
 from fixtures.judge.finding import Outcome
-from fixtures.lanes.lane import Lane, is_canary
+from fixtures.lanes.lane import Lane
 from fixtures.models.canary.fresh import write_fresh
 from fixtures.request import request_of
 from fixtures.workload.null_run import NullRun
@@ -29,7 +29,7 @@ SEED = 1
 @pytest.fixture(scope="module")
 def null_run(lane: Lane, recordings: Recordings, pytestconfig: pytest.Config) -> NullRun:
     """Starts of stock, of stock again, and of stock slowed down, all of them asked."""
-    if not is_canary(lane):
+    if not lane.is_canary:
         pytest.skip("not offered: new prompts for every comparison exist for the embedded model only")
     rounds = write_fresh(SEED, count=2, rounds=request_of(pytestconfig).null_rounds)
     (slow_round,) = write_fresh(SEED + 1, count=3, besides=rounds)

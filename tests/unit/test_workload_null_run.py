@@ -14,7 +14,7 @@ from fixtures.arms.servers import Arm, make_arm
 from fixtures.client.transcript import Transcript
 from fixtures.engine.pool import Slot, parse_pool
 from fixtures.judge.finding import Outcome
-from fixtures.lanes.lane import is_canary, load_lane
+from fixtures.lanes.lane import load_lane
 from fixtures.models.canary.fresh import write_fresh, write_ladder
 from fixtures.prompts.suite import Suite, known_suites, load_suite
 from fixtures.workload import null_run
@@ -150,5 +150,5 @@ def test_the_ladder_has_five_lengths_and_three_depths() -> None:
 
 
 def test_only_lanes_of_the_embedded_model_have_fresh_prompts() -> None:
-    assert is_canary(LANE)
-    assert not is_canary(load_lane("b70-tp2"))
+    assert LANE.is_canary
+    assert not load_lane("b70-tp2").is_canary
