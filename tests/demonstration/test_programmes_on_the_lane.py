@@ -25,7 +25,6 @@ from fixtures.judge.comparison import Comparison
 from fixtures.judge.counters import CounterSpan
 from fixtures.judge.described import LaneRow, ProgrammeRow, SuiteRow
 from fixtures.judge.explanation import explain as classed
-from fixtures.judge.explanation import read_score
 from fixtures.judge.finding import Outcome
 from fixtures.judge.programmes import judge_programmes
 from fixtures.judge.rows import Purpose, Row, RowList
@@ -178,9 +177,8 @@ def test_no_kind_of_round_is_behind_the_failures(
     if series.cells:
         scorer = target_restart.label, arms.server(target_restart)
         scores = explain(evidence, scorer, series.cells, [*oracle.said, *series.said], series.sources)
-        read = [read_score(row) for row in scores]
         for cell in series.cells:
-            why = classed(cell, [*oracle.said, *series.said], read, lane.model.dtype)
+            why = classed(cell, [*oracle.said, *series.said], scores, lane.model.dtype)
             print(
                 f"{cell.arm}/{cell.prompt_id}: "
                 + (f"{why.kind.value}: {why.reason}" if why else "not scored")

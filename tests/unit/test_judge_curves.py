@@ -9,7 +9,7 @@ import pytest
 from judge_rows import packet_rows, suite_of, transcript
 
 from fixtures.client.transcript import Transcript, Usage
-from fixtures.judge.curves import concurrency_levels, judge_curves, ladder_steps, read_level, soak_of
+from fixtures.judge.curves import Level, concurrency_levels, judge_curves, ladder_steps, soak_of
 from fixtures.judge.finding import Outcome
 from fixtures.judge.verdict import derive
 
@@ -63,7 +63,7 @@ def at_once_level(at_once: int, first: int, gap_s: float) -> tuple[list[Transcri
 
 def test_a_level_says_what_all_get_and_what_one_gets() -> None:
     one, four = at_once_level(1, 0, 0.01), at_once_level(4, 1, 0.02)
-    levels = [read_level(one[1]), read_level(four[1])]
+    levels = [Level.from_row(one[1]), Level.from_row(four[1])]
     made = concurrency_levels([*one[0], *four[0]], levels, right([*one[0], *four[0]]))
     assert [(c.at_once, c.requests, c.right) for c in made] == [(1, 1, 1), (4, 4, 4)]
     assert [c.user_tok_s for c in made] == pytest.approx([100, 50])
@@ -74,14 +74,14 @@ def test_an_answer_that_belongs_to_another_user_is_named() -> None:
     said, row = at_once_level(4, 0, 0.02)
     expected = right(said)
     said[2] = dataclasses.replace(said[2], content="answer 3")
-    (found,) = judge_curves([], said, [], [read_level(row)], expected, 0.015)
+    (found,) = judge_curves([], said, [], [Level.from_row(row)], expected, 0.015)
     assert (found.check, found.outcome) == ("curve.concurrency", Outcome.REJECTED)
     assert "first p2: it is the answer to p3" in found.message
 
 
 def test_answers_outside_every_level_are_pending() -> None:
     said, row = at_once_level(4, 0, 0.02)
-    (found,) = judge_curves([], said, [], [read_level(row | {"count": 3})], right(said), 0.015)
+    (found,) = judge_curves([], said, [], [Level.from_row(row | {"count": 3})], right(said), 0.015)
     assert found.outcome is Outcome.PENDING
     assert "4 answers, but the levels hold 3" in found.message
 
