@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from fixtures.gdn.operation_sets import STATE_OPERATIONS, check_names
+from fixtures.gdn.operation_sets import OPERATION_SETS, STATE_OPERATIONS, check_names
+from fixtures.gdn.plugin import subject_of
 from fixtures.gdn.subjects import SUBJECTS, why_not
 
 ROOT = Path(__file__).parents[2]
@@ -66,3 +68,13 @@ def test_under_require_what_cannot_run_fails():
     assert "11 errors" in out
     assert "fla needs CUDA or XPU" in out
     assert " passed" not in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize(("chosen", "subject"), [(("torch", "cpu"), ("torch", "cpu")), (object(), None)])
+def test_a_contract_that_nothing_runs_has_no_subject(chosen, subject):
+    """A device may have no subject of a set; pytest then fills the place with a mark of its own."""
+    item = SimpleNamespace(
+        callspec=SimpleNamespace(params={"under_test": chosen}),
+        config=SimpleNamespace(stash={OPERATION_SETS: [STATE_OPERATIONS]}),
+    )
+    assert subject_of(item) == subject

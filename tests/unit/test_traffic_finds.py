@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -12,13 +13,14 @@ from fixtures.judge.verdict import derive
 from fixtures.traffic.drive import Driver, Side
 from fixtures.traffic.generate import Known, Material
 from fixtures.traffic.session import Request, Route, Session
+from fixtures.traffic.shrink import reduce_session
 from tests.unit.traffic_standin import END, Letters, StandIn, standing_in
 
 
 def known(text: str) -> Known:
     """A prompt with the answer that the stand-in's model has always given."""
     ids = [*Letters().ids(text), 0]
-    answer, _, _ = StandIn().answer(ids, {"max_tokens": 60}, 1)
+    answer, _, _ = StandIn().answer(ids, {"max_tokens": 60})
     return Known(({"role": "user", "content": text},), tuple(ids), tuple(answer), Letters().of(answer))
 
 
@@ -70,7 +72,7 @@ def run_traffic(faults: Sequence[str], sessions: int = 12, reduce: bool = False)
             0.5,
             rows,
             idle_s=0.2,
-            replays=120 if reduce else 0,
+            replays=60 if reduce else 0,
         )
         driver.run(MATERIAL, run_seed=7, minutes=10, most=sessions)
     return rows
@@ -130,6 +132,41 @@ def test_what_is_found_is_reduced_to_the_fewest_requests() -> None:
     assert reduced[0]["shown"], "it has to show again"
 
 
+def test_a_step_that_shows_by_luck_is_not_kept_where_what_was_found_shows_every_time() -> None:
+    """The pair shows always, each half of it one time in three: the pair is what is said."""
+    plays: Counter[int] = Counter()
+
+    def shows(session: Session) -> bool:
+        plays[len(session.requests)] += 1
+        return len(session.requests) >= 2 or plays[1] % 3 == 0
+
+    requests = tuple(Request(Route.COMPLETIONS, [n], {"max_tokens": 1}) for n in range(4))
+    reduced = reduce_session(Session(0, requests), shows)
+    assert (len(reduced.session.requests), reduced.shown, reduced.tried) == (2, 3, 3)
+
+
+def test_what_shows_now_and_then_is_reduced_and_its_rate_is_said() -> None:
+    """Every second play shows: one of three tries is enough for a step, and the rate is no certainty."""
+    plays: Counter[str] = Counter()
+
+    def shows(_: Session) -> bool:
+        plays["all"] += 1
+        return plays["all"] % 2 == 0
+
+    requests = tuple(Request(Route.COMPLETIONS, [n], {"max_tokens": 1}) for n in range(4))
+    reduced = reduce_session(Session(0, requests), shows)
+    assert len(reduced.session.requests) == 1
+    assert 0 < reduced.shown < reduced.tried
+
+
+def test_what_never_shows_again_is_said_as_it_was_found() -> None:
+    """Three plays are spent on it, and the session stays whole."""
+    requests = tuple(Request(Route.COMPLETIONS, [n], {"max_tokens": 1}) for n in range(4))
+    session = Session(0, requests)
+    reduced = reduce_session(session, lambda _: False)
+    assert (reduced.session, reduced.replays, reduced.shown, reduced.tried) == (session, 3, 0, 3)
+
+
 def test_the_same_seed_plays_the_same_sessions() -> None:
     """Seeds are in the packet: what was played can be played again."""
     played = [[r["played"]["session"] for r in run_traffic((), 6).rows["traffic"]] for _ in range(2)]  # type: ignore[index]
@@ -145,4 +182,4 @@ def test_a_session_survives_its_row() -> None:
 
 def test_the_stand_in_says_the_same_twice() -> None:
     """The stand-in itself is sound."""
-    assert StandIn().answer([1, 2], {"max_tokens": 9}, 1) == StandIn().answer([1, 2], {"max_tokens": 9}, 1)
+    assert StandIn().answer([1, 2], {"max_tokens": 9}) == StandIn().answer([1, 2], {"max_tokens": 9})

@@ -42,8 +42,24 @@ class StandIn:
     faults: frozenset[str] = frozenset()
     drafts: int = 0
     numbers: Counter[str] = field(default_factory=Counter)
-    running: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    visits: list[threading.Event] = field(default_factory=list)
+    """One for each request that is being answered; set once another one was here at the same time."""
+
+    @contextmanager
+    def present(self) -> Iterator[threading.Event]:
+        """Count a request among those that are being answered."""
+        visit = threading.Event()
+        with self.lock:
+            self.visits.append(visit)
+            if len(self.visits) > 1:
+                for one in self.visits:
+                    one.set()
+        try:
+            yield visit
+        finally:
+            with self.lock:
+                self.visits.remove(visit)
 
     def next_id(self, ids: Sequence[int]) -> int:
         """What the model says after ids."""
@@ -51,7 +67,7 @@ class StandIn:
         return END if len(ids) > 6 and last % 41 == 0 else last % END
 
     def answer(
-        self, prompt: list[int], options: dict[str, Any], neighbours: int
+        self, prompt: list[int], options: dict[str, Any], *, in_company: bool = False
     ) -> tuple[list[int], str, Any]:
         """Ids, finish reason and stop reason of one answer."""
         cap, said = int(options.get("max_tokens") or 16), []
@@ -61,7 +77,7 @@ class StandIn:
                 token = (token + 1) % END
             if "wrong-token" in self.faults and len(said) == 5:
                 token = (token + 1) % END
-            if "wrong-beside-others" in self.faults and neighbours > 1 and len(said) == 2:
+            if "wrong-beside-others" in self.faults and in_company and len(said) == 2:
                 token = (token + 1) % END
             early = len(said) < int(options.get("min_tokens") or 0)
             if token == END and (options.get("ignore_eos") or early):
@@ -94,7 +110,7 @@ class _Handler(BaseHTTPRequestHandler):
         numbers = dict(self.state.numbers)
         lines = [f'vllm:{name}{{model_name="m"}} {value}' for name, value in numbers.items()]
         leak = 0.25 if "leak" in self.state.faults and numbers.get("generation_tokens_total") else 0
-        lines += [f"vllm:num_requests_running {self.state.running}", "vllm:num_requests_waiting 0"]
+        lines += [f"vllm:num_requests_running {len(self.state.visits)}", "vllm:num_requests_waiting 0"]
         lines += [f"vllm:kv_cache_usage_perc {leak}"]
         self._send(200, ("\n".join(lines) + "\n").encode(), "text/plain")
 
@@ -111,19 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
                 rows.append({str(i): {"logprob": BEST if i == best else SECOND} for i in ids})
         else:
             rows = []
-        with state.lock:
-            state.running += 1
-            neighbours = state.running
-        if "wrong-beside-others" in state.faults:
-            threading.Event().wait(0.03)
-            neighbours = state.running
-        try:
-            self._answer(body, neighbours, rows)
-        finally:
-            with state.lock:
-                state.running -= 1
+        with state.present() as visit:
+            if "wrong-beside-others" in state.faults:
+                visit.wait(0.06)
+            self._answer(body, rows, in_company=visit.is_set())
 
-    def _answer(self, body: dict[str, Any], neighbours: int, rows: list[Any]) -> None:
+    def _answer(self, body: dict[str, Any], rows: list[Any], *, in_company: bool) -> None:
         state, chat = self.state, self.path.endswith("chat/completions")
         if "refuses-seeds" in state.faults and "seed" in body:
             self._send(400, json.dumps({"error": {"message": "no seeds today"}}).encode())
@@ -133,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
             prompt = [*Letters().ids("".join(m["content"] for m in body["messages"])), 0]
         elif isinstance(prompt, str):
             prompt = Letters().ids(prompt)
-        ids, reason, stop = state.answer(prompt, body, neighbours)
+        ids, reason, stop = state.answer(prompt, body, in_company=in_company)
         counted = len(ids) + ("usage-counts-one-more" in state.faults and len(ids) > 3)
         usage = {
             "prompt_tokens": len(prompt),
