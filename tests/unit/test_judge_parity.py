@@ -130,6 +130,11 @@ def test_a_prompt_that_an_arm_did_not_answer_is_pending() -> None:
     assert bad(rows) == {("parity.coverage", "candidate#2"): Outcome.PENDING}
 
 
+def test_a_server_that_is_asked_for_a_test_alone_owes_no_answers() -> None:
+    assert judge_parity(run(), ROLES | {"candidate#40": Role.DEDICATED}).outcome is Outcome.ACCEPTED
+    assert judge_parity(run(), ROLES | {"candidate#40": Role.CANDIDATE}).outcome is Outcome.PENDING
+
+
 def test_answers_without_ids_are_pending() -> None:
     rows = run(candidate_1={"token_ids": (), "receipt_ns": ()})
     assert bad(rows)["parity.not_comparable", "candidate#1"] is Outcome.PENDING
