@@ -21,8 +21,9 @@ BF16, FP32 = torch.bfloat16, torch.float32
 PARAMETERS = ("heads", "conv", "layer")
 PROMISED = (layout.wider, layout.gapped, layout.offset)
 FREE = (layout.odd_offset, layout.inner_step, layout.middle_gap, layout.middle_out, layout.transposed)
-REORDERS = (layout.middle_out, layout.transposed)
-"""A sum over a dimension that lies elsewhere in memory may be made in another order."""
+REORDERS = (layout.odd_offset, layout.middle_out, layout.transposed)
+"""A kernel may have other code for what lies on no boundary of a vector load, or for a dimension that lies elsewhere in
+memory, and sum in another order there."""
 INTEGERS = (layout.other_integers, layout.other_integers_apart)
 
 
