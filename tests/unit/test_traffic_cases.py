@@ -12,7 +12,7 @@ from fixtures.evidence.packet import PacketWriter
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput, load_toml
 from fixtures.traffic.cases import Case, cases_of_packet, keep_case, kept_cases, listed
-from fixtures.traffic.generate import FEATURES, Material
+from fixtures.traffic.generate import FEATURES, Known, Material
 from fixtures.traffic.launches import LAUNCHES, lane_for
 from fixtures.traffic.left_out import FILE, OTHER_FEATURES, SEVERAL_STOP_STRINGS, LeftOutFile, left_out
 from fixtures.traffic.session import Request, Route, Session
@@ -82,6 +82,24 @@ def test_where_several_stop_strings_are_left_out_one_is_sent(avoided: frozenset[
 
     draw()
     assert max(counts) == most
+
+
+def test_stop_strings_are_taken_from_anywhere_in_a_recorded_answer() -> None:
+    """Guesses alone hardly ever stop an answer inside a round."""
+    known = Known((), (1,), (5, 6), "red, green, blue")
+    material = Material((known,), (1, 2), (), 64, (), 0, responses=False)
+    stops: list[str] = []
+
+    @hypothesis.settings(max_examples=200, database=None, derandomize=True)
+    @hypothesis.given(FEATURES["stop-string"](material, Route.COMPLETIONS, (5, 6), 8))
+    def draw(options: dict[str, Any]) -> None:
+        stops.extend(options["stop"])
+
+    draw()
+    inside = [stop for stop in stops if stop in known.answer]
+    assert len(inside) > len(stops) / 3
+    assert {known.answer.index(stop) for stop in inside} >= {0, 4, 8, 12}, "from its beginning to its end"
+    assert any(len(stop) == 8 for stop in inside)
 
 
 def test_a_launch_replaces_the_arguments_that_it_changes() -> None:
