@@ -21,7 +21,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fixtures.arms.servers import Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.servers import Arms
 from fixtures.client.ask import run_suite
 from fixtures.client.endpoint import Endpoint
 from fixtures.client.scoring import score, score_steps

@@ -12,7 +12,8 @@ import argparse
 import json
 import time
 
-from fixtures.arms.servers import Arm, Arms, make_arm
+from fixtures.arms.arm import Arm, make_arm
+from fixtures.arms.servers import Arms
 from fixtures.engine.pool import parse_pool
 from fixtures.engine.server import ENDING
 from fixtures.judge.rows import RowList

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.arms.arm import Arm
 from fixtures.arms.external import NOT_SHOWN
-from fixtures.arms.servers import Arm, Arms
+from fixtures.arms.servers import Arms
 from fixtures.evidence.reading import read_packet
 from fixtures.judge.finding import Outcome
 from fixtures.judge.rows import Purpose

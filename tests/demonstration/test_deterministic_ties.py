@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from fixtures.arms.servers import Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.servers import Arms
 from fixtures.client.ask import CHAT, run_suite
 from fixtures.engine.stack import load_stack
 from fixtures.lanes.lane import load_lane

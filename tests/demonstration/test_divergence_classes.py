@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from fixtures.arms.servers import Arm, Arms, make_arm
+from fixtures.arms.arm import Arm, make_arm
+from fixtures.arms.servers import Arms
 from fixtures.client.ask import run_suite
 from fixtures.client.transcript import Transcript
 from fixtures.diagnosis.explaining import explain

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from fixtures.arms.servers import Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.servers import Arms
 from fixtures.lanes.lane import Lane
 from fixtures.request import request_of
 from fixtures.workload.caller import Caller

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fixtures.arms.servers import TRACE_FILE, Arm, Arms, make_arm
+from fixtures.arms.arm import Arm, make_arm
+from fixtures.arms.instruments import TRACE_FILE
+from fixtures.arms.servers import Arms
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import MetricsUnavailable, read_counters
 from fixtures.client.transcript import Transcript

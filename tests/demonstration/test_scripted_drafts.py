@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from fixtures.arms.servers import Arm, Arms, make_arm
+from fixtures.arms.arm import Arm, make_arm
+from fixtures.arms.servers import Arms
 from fixtures.diagnosis.trial import Trial, wrong_answers
 from fixtures.judge.finding import Outcome
 from fixtures.judge.rows import Purpose

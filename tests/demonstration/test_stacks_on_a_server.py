@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from fixtures.arms.servers import TRACE_FILE, Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.instruments import TRACE_FILE
+from fixtures.arms.servers import Arms
 from fixtures.client.metrics import difference, read_counters
 from fixtures.judge.rounds import read_trace
 from fixtures.lanes.lane import load_lane

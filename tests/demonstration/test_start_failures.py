@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.arms.servers import ArmRefused, Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.servers import ArmRefused, Arms
 from fixtures.engine.installed import installed_engine
 from fixtures.engine.overlay import temporary_overlay
 from fixtures.engine.server import StartFailed, survivors

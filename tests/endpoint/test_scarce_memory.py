@@ -6,7 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fixtures.arms.servers import Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.servers import Arms
 from fixtures.client.metrics import difference, read_counters
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import load_suite

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.arms.servers import Arm, Arms
+from fixtures.arms.arm import Arm
+from fixtures.arms.servers import Arms
 from fixtures.engine.audit import audit
 from fixtures.workload.expectation import Expectation
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.arms.servers import Arms, make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.servers import Arms
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import Counters, read_counters
 from fixtures.engine.stack import load_fault

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.arms.servers import Arm
+from fixtures.arms.arm import Arm
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite
 from fixtures.request import request_of

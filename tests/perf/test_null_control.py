@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.arms.servers import make_arm
+from fixtures.arms.arm import make_arm
 from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import Lane
 from fixtures.models.canary.fresh import write_fresh

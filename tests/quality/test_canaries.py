@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fixtures.arms.servers import Arm
+from fixtures.arms.arm import Arm
 from fixtures.judge.rows import Purpose
 from fixtures.lanes.lane import Lane
 from fixtures.request import request_of

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from fixtures.arms.servers import Arm, Arms, make_arm
+from fixtures.arms.arm import Arm, make_arm
+from fixtures.arms.servers import Arms
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import read_counters
 from fixtures.client.transcript import Transcript

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from fixtures.arms.servers import Arm, Arms
+from fixtures.arms.arm import Arm
+from fixtures.arms.servers import Arms
 from fixtures.evidence.plugin import Evidence
 from fixtures.judge.counters import CounterSpan
 from fixtures.judge.rows import Purpose

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from fixtures.arms import servers
+from fixtures.arms.arm import Arm, make_arm
+from fixtures.arms.overlays import Overlays
 from fixtures.engine.pool import Pool, Slot
 from fixtures.engine.server import Progress, Server, StartFailed, start_server, survivors
 from fixtures.engine.startup import StartFailure
@@ -22,9 +24,16 @@ from tests.unit.standin import launching
 CORES = (0, 1)
 LANE = load_lane("canary-cpu")
 TARGET, CANDIDATE, RESTART = (
-    servers.make_arm(LANE, role, replicate=n) for role, n in (("target", 1), ("candidate", 1), ("target", 2))
+    make_arm(LANE, role, replicate=n) for role, n in (("target", 1), ("candidate", 1), ("target", 2))
 )
 UPCOMING = [TARGET, CANDIDATE, RESTART]
+
+
+class NoOverlays(Overlays):
+    """A stand-in needs no patched copy."""
+
+    def of(self, spec: Any, engine: Any) -> Any:
+        return launching.overlay()
 
 
 class StandIns(servers.Arms):
@@ -32,10 +41,11 @@ class StandIns(servers.Arms):
 
     failing: str = ""
 
-    def _overlay(self, spec: Any, engine: Any) -> Any:
-        return launching.overlay()
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._overlays = NoOverlays(self.folder)
 
-    def _launch(self, arm: servers.Arm, lease: Any) -> Any:
+    def _launch(self, arm: Arm, lease: Any) -> Any:
         launch = super()._launch(arm, lease)
 
         def call(progress: Progress) -> Server:
@@ -55,7 +65,7 @@ class StandIns(servers.Arms):
         launch.call = call
         return launch
 
-    def _audit(self, arm: servers.Arm, server: Any, engine: Any, evidence: Any) -> None:
+    def _audit(self, arm: Arm, server: Any, engine: Any, evidence: Any) -> None:
         self._rows[arm.spec.digest] = {"arm": arm.label}
 
 
@@ -152,7 +162,7 @@ class Sends:
     def __init__(self) -> None:
         self.sent: list[tuple[str, bool]] = []
 
-    def record(self, arm: servers.Arm, server: Server, *_: object) -> None:
+    def record(self, arm: Arm, server: Server, *_: object) -> None:
         self.sent.append((arm.label, server.is_alive()))
 
     record_reserve = record_acceptance = record

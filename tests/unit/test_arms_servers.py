@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.arms import servers
+from fixtures.arms.account import account_of_end
+from fixtures.arms.arm import make_arm
 from fixtures.engine.health import DeviceUnwell
 from fixtures.engine.server import StartFailed, survivors
 from fixtures.judge.rows import RowList
@@ -77,12 +79,11 @@ def findings(rows: RowList, check: str, outcome: str) -> list[str]:
     ids=["left-behind", "slow", "device-fault", "in-peace"],
 )
 def test_what_is_left_behind_is_a_fault_and_what_was_slow_is_none(
-    tmp_path: Path, left: list[str], slow: list[str], faults: list[str], expected: list[tuple[str, str]]
+    left: list[str], slow: list[str], faults: list[str], expected: list[tuple[str, str]]
 ) -> None:
     """A busy machine ends processes late: that says nothing about the server."""
-    running, rows = make_arms(tmp_path)
-    running._note_end(rows, "candidate#1", left, slow, faults)
-    assert [(f["check"], f["outcome"]) for f in rows.rows.get("finding", ())] == expected
+    found = account_of_end("candidate#1", left, slow, faults)
+    assert [(f.check, f.outcome) for f in found] == expected
 
 
 def test_a_server_that_died_is_told_once_and_the_next_start_probes_its_device(
@@ -91,7 +92,7 @@ def test_a_server_that_died_is_told_once_and_the_next_start_probes_its_device(
     """An arm after a crash must not be blamed for a device that the crash took down."""
     monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
     running, rows = make_arms(tmp_path)
-    arm = servers.make_arm(load_lane("canary-cpu"), "target")
+    arm = make_arm(load_lane("canary-cpu"), "target")
     lease = slots(1).acquire(timeout_s=0, folder=tmp_path)
     server = start(lease, tmp_path / "server")
     running._running[arm.spec.digest] = server
@@ -128,7 +129,7 @@ HOOKED = """
 import pytest
 from fixtures.engine.server import StartFailed
 from fixtures.engine.startup import StartFailure
-from fixtures.arms.servers import Crash
+from fixtures.arms.account import Crash
 from fixtures.judge.rows import RowList
 from fixtures.run.plugin import pytest_runtest_makereport as held
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.arms.servers import _with_trace as with_trace
-from fixtures.arms.servers import make_arm
+from fixtures.arms.arm import make_arm
+from fixtures.arms.instruments import with_trace
 from fixtures.engine import audit as auditing
 from fixtures.engine.devices import Device, found_devices, pool_text, require_devices
 from fixtures.engine.installed import InstalledEngine

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.arms.servers import make_arm
+from fixtures.arms.arm import make_arm
 from fixtures.engine import audit
 from fixtures.engine.installed import InstalledEngine
 from fixtures.engine.pool import parse_pool

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures.arms.servers import make_arm
+from fixtures.arms.arm import make_arm
 from fixtures.engine.launch import role_identities
 from fixtures.lanes import lane as lanes
 from fixtures.lanes.inheritance import with_arguments

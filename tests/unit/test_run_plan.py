@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from fixtures.arms.arm import Arm
 from fixtures.arms.roles import candidate_arms, claim_of, control_arms, target_arm
-from fixtures.arms.servers import Arm, Arms
+from fixtures.arms.servers import Arms
 from fixtures.engine.pool import Slot, parse_pool
 from fixtures.judge.rows import Purpose, RowList
 from fixtures.lanes.lane import REPOSITORY

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.arms import servers
+from fixtures.arms.arm import make_arm, role_of
 from fixtures.judge.described import Role
 from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
@@ -20,11 +21,11 @@ def test_its_servers_are_compared_with_no_arm_of_the_lane(role: str, tmp_path: P
     arms = servers.Arms(slots(1), tmp_path, RowList(), lambda secret: None)
     lane = load_lane("canary-cpu")
     half = Half(arms, lane, role, "stock", 40)
-    assert servers.role_of(half.arm) is Role.DEDICATED
-    assert servers.role_of(servers.make_arm(lane, role)) == role, "the lane's own are what they are"
+    assert role_of(half.arm) is Role.DEDICATED
+    assert role_of(make_arm(lane, role)) == role, "the lane's own are what they are"
 
 
 def test_an_arm_under_a_name_of_its_test_is_a_candidate() -> None:
     """What a test calls `resumed` still has to say what target-only says."""
-    arm = servers.make_arm(load_lane("canary-cpu"), "resumed")
-    assert servers.role_of(arm) is Role.CANDIDATE
+    arm = make_arm(load_lane("canary-cpu"), "resumed")
+    assert role_of(arm) is Role.CANDIDATE

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from judge_rows import span, transcript
 
-from fixtures.arms.servers import Arm, make_arm
+from fixtures.arms.arm import Arm, make_arm
 from fixtures.client.transcript import Transcript
 from fixtures.engine.pool import Slot, parse_pool
 from fixtures.judge.finding import Outcome

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from judge_rows import transcript
 
-from fixtures.arms.servers import Arm, make_arm
+from fixtures.arms.arm import Arm, make_arm
 from fixtures.client.metrics import Counters
 from fixtures.judge.rows import Purpose, RowList
 from fixtures.lanes.lane import load_lane
