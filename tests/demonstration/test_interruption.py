@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fixtures.engine.server import INSTANCE_VARIABLE, survivors
+from fixtures.engine.remains import INSTANCE_VARIABLE, survivors
 from fixtures.evidence.reading import read_packet
 from fixtures.evidence.verify import verify_packet
 from fixtures.judge.finding import Outcome

@@ -21,7 +21,8 @@ from fixtures.client.metrics import MetricsUnavailable, read_counters
 from fixtures.client.transcript import Transcript
 from fixtures.diagnosis.explaining import RoundSource, explain
 from fixtures.engine.programmes import Script, answers_of, exhaustive, programme
-from fixtures.engine.server import Server, StartFailed
+from fixtures.engine.server import Server
+from fixtures.engine.starting import StartFailed
 from fixtures.evidence.plugin import Evidence, settle
 from fixtures.judge.comparison import Comparison
 from fixtures.judge.counters import CounterSpan

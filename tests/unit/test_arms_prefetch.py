@@ -12,7 +12,9 @@ from fixtures.arms import servers
 from fixtures.arms.arm import Arm, make_arm
 from fixtures.arms.overlays import Overlays
 from fixtures.engine.pool import Pool, Slot
-from fixtures.engine.server import Progress, Server, StartFailed, start_server, survivors
+from fixtures.engine.remains import survivors
+from fixtures.engine.server import Server
+from fixtures.engine.starting import Progress, StartFailed, start_server
 from fixtures.engine.startup import StartFailure
 from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
@@ -72,7 +74,7 @@ class StandIns(servers.Arms):
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIns:
     """A whole machine of two cores, on which target, candidate and the target's restart are going to be asked."""
-    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setattr("fixtures.engine.starting.GRACE_S", 0.3)
     monkeypatch.setenv("STANDIN_NOTES", str(tmp_path))
     monkeypatch.setenv("STANDIN_START_S", "0")
     monkeypatch.setattr("fixtures.engine.pool.lease_folder", lambda: tmp_path)

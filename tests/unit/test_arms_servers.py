@@ -13,7 +13,8 @@ from fixtures.arms import servers
 from fixtures.arms.account import account_of_end
 from fixtures.arms.arm import make_arm
 from fixtures.engine.health import DeviceUnwell
-from fixtures.engine.server import StartFailed, survivors
+from fixtures.engine.remains import survivors
+from fixtures.engine.starting import StartFailed
 from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
 from fixtures.run import folder
@@ -90,7 +91,7 @@ def test_a_server_that_died_is_told_once_and_the_next_start_probes_its_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An arm after a crash must not be blamed for a device that the crash took down."""
-    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setattr("fixtures.engine.starting.GRACE_S", 0.3)
     running, rows = make_arms(tmp_path)
     arm = make_arm(load_lane("canary-cpu"), "target")
     lease = slots(1).acquire(timeout_s=0, folder=tmp_path)
@@ -127,7 +128,7 @@ def test_a_server_that_died_is_told_once_and_the_next_start_probes_its_device(
 
 HOOKED = """
 import pytest
-from fixtures.engine.server import StartFailed
+from fixtures.engine.starting import StartFailed
 from fixtures.engine.startup import StartFailure
 from fixtures.arms.account import Crash
 from fixtures.judge.rows import RowList

@@ -12,8 +12,10 @@ import pytest
 from fixtures.engine.command import expand, write_environment
 from fixtures.engine.overlay import no_overlay
 from fixtures.engine.pool import Lease
-from fixtures.engine.server import Server, StartFailed, survivors
+from fixtures.engine.remains import survivors
+from fixtures.engine.server import Server
 from fixtures.engine.stack import load_stack
+from fixtures.engine.starting import StartFailed
 from fixtures.lanes.lane import PLACES, load_lane
 from fixtures.parsing import BadInput
 from tests.unit.standin.launching import HOME, slots, start
@@ -33,7 +35,7 @@ PIN = load_lane("canary-cpu").engine
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in's child never ends by itself: there is no use in waiting for it."""
-    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setattr("fixtures.engine.starting.GRACE_S", 0.3)
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fixtures.engine.server import StartFailed
 from fixtures.engine.sockets import sweep_sockets
+from fixtures.engine.starting import StartFailed
 from tests.unit.standin.launching import MARK, marked, slots, start
 
 VICTIMS = {
@@ -40,7 +40,7 @@ def own_a_server(mark: str, folder: Path, leases: Path, temporary: str, told: Co
     """What a pytest process does: lease, start, wait for the end, stop. Runs in a process of its own."""
     os.environ[MARK] = mark
     tempfile.tempdir = temporary
-    from fixtures.engine import server as life
+    from fixtures.engine import starting as life
 
     life.GRACE_S = 0.3
     lease = slots(1).acquire(timeout_s=CLEAR_S, folder=leases)

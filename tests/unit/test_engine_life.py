@@ -14,8 +14,10 @@ from fixtures.engine.audit import audit_processes
 from fixtures.engine.caches import FOLDERS
 from fixtures.engine.health import probe_device
 from fixtures.engine.pool import Lease, Slot
-from fixtures.engine.server import AuditFailed, Server, StartFailed, survivors
+from fixtures.engine.remains import survivors
+from fixtures.engine.server import Server
 from fixtures.engine.sockets import PATH_LIMIT, claim_socket_folder, sweep_sockets
+from fixtures.engine.starting import AuditFailed, StartFailed
 from fixtures.parsing import BadInput
 from tests.unit.standin.launching import HOME, overlay, slots, start
 
@@ -23,7 +25,7 @@ from tests.unit.standin.launching import HOME, overlay, slots, start
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stand-in's child never ends by itself: there is no use in waiting for it."""
-    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setattr("fixtures.engine.starting.GRACE_S", 0.3)
 
 
 @pytest.fixture

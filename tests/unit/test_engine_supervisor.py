@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from fixtures.engine.server import INSTANCE_VARIABLE, SUPERVISOR, survivors
+from fixtures.engine.remains import INSTANCE_VARIABLE, survivors
+from fixtures.engine.starting import SUPERVISOR
 from fixtures.engine.supervisor import ENDING_VARIABLE
 
 TREE = """

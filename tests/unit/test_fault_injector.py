@@ -16,7 +16,7 @@ from fixtures.arms.arm import make_arm
 from fixtures.engine import audit
 from fixtures.engine.installed import InstalledEngine
 from fixtures.engine.pool import parse_pool
-from fixtures.engine.server import survivors
+from fixtures.engine.remains import survivors
 from fixtures.engine.stack import load_fault
 from fixtures.engine.startup import StartFailure
 from fixtures.engine.switch import NOTHING, NotPlanted, Switch
@@ -162,7 +162,7 @@ def test_servers_for_faults_are_started_and_taken_away_as_all_servers_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stand-in as the engine: one after the other on one slot, counted, each with a folder of its own."""
-    monkeypatch.setattr("fixtures.engine.server.GRACE_S", 0.3)
+    monkeypatch.setattr("fixtures.engine.starting.GRACE_S", 0.3)
     monkeypatch.setattr("fixtures.engine.pool.lease_folder", lambda: tmp_path)
     monkeypatch.setattr("fixtures.arms.servers.installed_engine", lambda name: STANDIN)
     monkeypatch.setenv("STANDIN_START_S", "0")

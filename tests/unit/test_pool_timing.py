@@ -20,7 +20,7 @@ MOST_OF_SERIAL = 0.35
 
 def live(folder: Path, leases: Path, count: int) -> None:
     """One arm's life on a pool of `count` slots: lease, start, stop. Runs in a process of its own, as a worker does."""
-    from fixtures.engine import server as life
+    from fixtures.engine import starting as life
 
     life.GRACE_S = 0.1
     lease = slots(count).acquire(timeout_s=120, folder=leases)

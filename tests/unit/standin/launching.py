@@ -12,7 +12,8 @@ from fixtures.engine.installed import InstalledEngine
 from fixtures.engine.launch import plan
 from fixtures.engine.overlay import Overlay
 from fixtures.engine.pool import Lease, Pool, Slot
-from fixtures.engine.server import ReportCheck, Server, start_server
+from fixtures.engine.server import Server
+from fixtures.engine.starting import ReportCheck, start_server
 from fixtures.lanes.lane import load_lane
 
 HOME = Path(__file__).parent
