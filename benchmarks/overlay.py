@@ -20,7 +20,8 @@ from rich.table import Table
 
 from fixtures.engine.installed import InstalledEngine, installed_engine, tree_sha256
 from fixtures.engine.overlay import temporary_overlay
-from fixtures.engine.stack import Stack, load_stack
+from fixtures.engine.patch_sets import load_stack
+from fixtures.engine.stack import Stack
 from fixtures.evidence.files import write_atomically
 from fixtures.lanes.lane import RUNS
 

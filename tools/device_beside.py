@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from fixtures.client.transcript import Transcript
-from fixtures.engine.stack import load_fault
+from fixtures.engine.patch_sets import load_fault
 from fixtures.evidence.reading import Packet
 from fixtures.fault_injection.injector import expectation_of
 from fixtures.judge.comparison import Relation

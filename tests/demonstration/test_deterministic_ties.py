@@ -15,7 +15,7 @@ import pytest
 from fixtures.arms.arm import make_arm
 from fixtures.arms.servers import Arms
 from fixtures.client.ask import CHAT, run_suite
-from fixtures.engine.stack import load_stack
+from fixtures.engine.patch_sets import load_stack
 from fixtures.lanes.lane import load_lane
 from fixtures.prompts.suite import Prompt, load_suite
 from fixtures.workload.caller import Caller

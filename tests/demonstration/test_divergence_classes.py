@@ -17,7 +17,8 @@ from fixtures.client.ask import run_suite
 from fixtures.client.transcript import Transcript
 from fixtures.diagnosis.explaining import explain
 from fixtures.engine.installed import installed_engine
-from fixtures.engine.stack import Stack, load_fault, load_stack
+from fixtures.engine.patch_sets import load_fault, load_stack
+from fixtures.engine.stack import Stack
 from fixtures.engine.switch import NOTHING, VARIABLE, Switch, plan_planting
 from fixtures.judge.described import LaneRow, SuiteRow
 from fixtures.judge.divergence import Kind

@@ -13,8 +13,8 @@ from fixtures.arms.arm import make_arm
 from fixtures.arms.servers import ArmRefused, Arms
 from fixtures.engine.installed import installed_engine
 from fixtures.engine.overlay import temporary_overlay
+from fixtures.engine.patch_sets import load_stack
 from fixtures.engine.remains import survivors
-from fixtures.engine.stack import load_stack
 from fixtures.engine.starting import StartFailed
 from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import Lane

@@ -11,7 +11,7 @@ from fixtures.arms.arm import make_arm
 from fixtures.arms.servers import Arms
 from fixtures.client.ask import run_suite
 from fixtures.client.metrics import Counters, read_counters
-from fixtures.engine.stack import load_fault
+from fixtures.engine.patch_sets import load_fault
 from fixtures.fault_injection.variants import OWN_DRAFTER, drafter_faults
 from fixtures.judge.counters import CounterSpan
 from fixtures.judge.described import LaneRow

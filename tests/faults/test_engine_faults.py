@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from fixtures.arms.servers import Arms
-from fixtures.engine.stack import load_fault
+from fixtures.engine.patch_sets import load_fault
 from fixtures.fault_injection.injector import FaultInjector, expectation_of
 from fixtures.fault_injection.plugin import SMOKE, lane_of_faults, matrix_of
 from fixtures.fault_injection.variants import faults_in_order

@@ -8,7 +8,7 @@ import pytest
 
 from fixtures.engine.installed import accepts, installed_engine
 from fixtures.engine.overlay import build_overlay
-from fixtures.engine.stack import load_stack
+from fixtures.engine.patch_sets import load_stack
 from fixtures.lanes.lane import RUNS
 from fixtures.request import request_of
 

@@ -17,7 +17,7 @@ from fixtures.docs import runs
 from fixtures.docs.__main__ import main as docs_main
 from fixtures.docs.kinds import load_kinds
 from fixtures.docs.pages import BLOCKS, README, every_page, made
-from fixtures.engine.stack import known_faults
+from fixtures.engine.patch_sets import known_faults
 from fixtures.evidence.__main__ import main as evidence_main
 from fixtures.judge.checks import require_known
 from fixtures.judge.finding import EXIT_CODES

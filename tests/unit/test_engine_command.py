@@ -11,10 +11,10 @@ import pytest
 
 from fixtures.engine.command import expand, write_environment
 from fixtures.engine.overlay import no_overlay
+from fixtures.engine.patch_sets import load_stack
 from fixtures.engine.pool import Lease
 from fixtures.engine.remains import survivors
 from fixtures.engine.server import Server
-from fixtures.engine.stack import load_stack
 from fixtures.engine.starting import StartFailed
 from fixtures.lanes.lane import PLACES, load_lane
 from fixtures.parsing import BadInput

@@ -15,9 +15,9 @@ import pytest
 from fixtures.arms.arm import make_arm
 from fixtures.engine import audit
 from fixtures.engine.installed import InstalledEngine
+from fixtures.engine.patch_sets import load_fault
 from fixtures.engine.pool import parse_pool
 from fixtures.engine.remains import survivors
-from fixtures.engine.stack import load_fault
 from fixtures.engine.startup import StartFailure
 from fixtures.engine.switch import NOTHING, NotPlanted, Switch
 from fixtures.fault_injection.injector import SPECIAL, FaultInjector, unsettled

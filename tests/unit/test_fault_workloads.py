@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from fixtures.engine.stack import NEEDS, engines_of, known_faults, load_fault
+from fixtures.engine.manifest import NEEDS
+from fixtures.engine.patch_sets import engines_of, known_faults, load_fault
 from fixtures.fault_injection.plugin import SMOKE
 from fixtures.fault_injection.variants import (
     LANE,

@@ -21,17 +21,9 @@ from fixtures.engine.installed import (
     tree_sha256,
 )
 from fixtures.engine.overlay import build_overlay, remove_abandoned_overlays, temporary_overlay
+from fixtures.engine.patch_sets import engines_of, known_faults, known_stacks, load_fault, load_stack
 from fixtures.engine.patching import PatchRefused, apply_sets
-from fixtures.engine.stack import (
-    Fault,
-    Patch,
-    Stack,
-    engines_of,
-    known_faults,
-    known_stacks,
-    load_fault,
-    load_stack,
-)
+from fixtures.engine.stack import Fault, Patch, Stack
 from fixtures.parsing import BadInput
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 import unidiff
 
-from fixtures.engine.stack import load_stack
+from fixtures.engine.patch_sets import load_stack
 
 
 def added_module(stack: str, path: str) -> types.ModuleType:

@@ -9,16 +9,8 @@ from pathlib import Path
 import pytest
 
 from fixtures.engine.installed import InstalledEngine
-from fixtures.engine.stack import (
-    STOCK,
-    combined_digest,
-    engines_of,
-    known_faults,
-    known_stacks,
-    load_fault,
-    load_stack,
-    names_check,
-)
+from fixtures.engine.patch_sets import engines_of, known_faults, known_stacks, load_fault, load_stack
+from fixtures.engine.stack import STOCK, combined_digest, names_check
 from fixtures.parsing import BadInput
 
 PATCH = "--- a/vllm/module.py\n+++ b/vllm/module.py\n@@ -1,1 +1,1 @@\n-one\n+two\n"

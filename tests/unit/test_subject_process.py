@@ -14,7 +14,7 @@ import pytest
 
 from fixtures.engine.installed import EngineMissing, installed_engine
 from fixtures.engine.overlay import build_overlay
-from fixtures.engine.stack import load_stack
+from fixtures.engine.patch_sets import load_stack
 from fixtures.subject_process.inside import LoadedCode
 from fixtures.subject_process.judged import patched_paths, read_back
 

@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.engine.drafters.draftproof_switch import NotSwitchable, Switch, changed_functions
 from fixtures.engine.installed import EngineMissing, installed_engine
-from fixtures.engine.stack import load_fault, load_stack
+from fixtures.engine.patch_sets import load_fault, load_stack
 from fixtures.engine.switch import plan_planting
 from fixtures.fault_injection.variants import faults_in_order
 
