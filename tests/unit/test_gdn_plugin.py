@@ -65,7 +65,7 @@ def test_what_cannot_run_or_is_not_offered_is_never_a_pass():
 
 def test_under_require_what_cannot_run_fails():
     out = run("--subject", "fla", "--require")
-    assert "11 errors" in out
+    assert "12 errors" in out
     assert "fla needs CUDA or XPU" in out
     assert " passed" not in out.splitlines()[-1]
 
