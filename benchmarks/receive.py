@@ -39,7 +39,7 @@ from fixtures.client.reader import Reader
 from fixtures.client.stream import Asked, transcribe
 from fixtures.client.wire import Trace, exchange
 from fixtures.judge.dating import WINDOW, undatable
-from fixtures.judge.speed import interval_rate_tok_s
+from fixtures.judge.rates import interval_rate_tok_s
 
 Receive = Callable[[str, int], Sequence[int]]
 """Given the server's address and a number of ids, ask for one answer: a receive time for each id, in nanoseconds."""

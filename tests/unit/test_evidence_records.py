@@ -25,7 +25,7 @@ from fixtures.evidence.records import (
     load_record,
 )
 from fixtures.judge.finding import EXIT_CODES, Outcome
-from fixtures.judge.speed import RecordRow, judge_against_record
+from fixtures.judge.record import RecordRow, judge_against_record
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput

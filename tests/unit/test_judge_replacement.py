@@ -16,8 +16,9 @@ from fixtures.client.transcript import Transcript
 from fixtures.judge.dating import undatable
 from fixtures.judge.described import PromptRow, SuiteRow
 from fixtures.judge.finding import Finding, Outcome
+from fixtures.judge.rates import measure
 from fixtures.judge.replacement import CHECK, Replacement, judge_replacements, most_replaced, why_untimed
-from fixtures.judge.speed import judge_speed, measure, measure_arm
+from fixtures.judge.speed import judge_speed, measure_arm
 from fixtures.judge.verdict import Verdict, derive
 
 COLD = [Finding("freshness.cached_tokens", Outcome.ACCEPTED, "cold")]

@@ -11,7 +11,8 @@ import pytest
 from judge_rows import CLASSES, suite_of, transcript
 
 from fixtures.judge.finding import Finding, Outcome
-from fixtures.judge.speed import inclusive_rate_tok_s, interval_rate_tok_s, judge_speed, measure, measure_arm
+from fixtures.judge.rates import inclusive_rate_tok_s, interval_rate_tok_s, measure
+from fixtures.judge.speed import judge_speed, measure_arm
 from fixtures.judge.statistics import (
     Pair,
     bootstrap_of_class_medians,
