@@ -7,7 +7,8 @@ import torch
 
 from fixtures.gdn import cases, oracle
 from fixtures.gdn.comparison import require_within
-from fixtures.gdn.operations import HeadWeights, Operation
+from fixtures.gdn.operands import HeadWeights
+from fixtures.gdn.operations import Operation
 
 INPUT = pytest.mark.parametrize(
     "inputs", [torch.bfloat16, torch.float16, torch.float32], ids=cases.dtype_name

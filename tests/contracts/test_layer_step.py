@@ -11,7 +11,8 @@ import torch
 
 from fixtures.gdn import cases
 from fixtures.gdn.comparison import require_equal
-from fixtures.gdn.operations import NULL_SLOT, LayerWindows, Operation
+from fixtures.gdn.operands import NULL_SLOT
+from fixtures.gdn.operations import LayerWindows, Operation
 
 BF16, FP32 = torch.bfloat16, torch.float32
 STATE = pytest.mark.parametrize("state", [torch.float32, torch.bfloat16, torch.float16], ids=cases.dtype_name)

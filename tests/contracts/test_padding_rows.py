@@ -13,7 +13,8 @@ import torch
 from fixtures.gdn.batches import ALL, COLUMNS, PACKED, make_call
 from fixtures.gdn.calls import forget_null_slot, padded, perform, require_ran, require_same, with_tail
 from fixtures.gdn.comparison import require_equal
-from fixtures.gdn.operations import NULL_SLOT, Operation, PaddingResults
+from fixtures.gdn.operands import NULL_SLOT
+from fixtures.gdn.operations import Operation, PaddingResults
 
 BF16, FP32 = torch.bfloat16, torch.float32
 FULL_ONLY = (Operation.LAYER_VERIFY, Operation.CONV_VERIFY)

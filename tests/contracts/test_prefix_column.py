@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from fixtures.gdn import cases, strategies
 from fixtures.gdn.comparison import require_equal
-from fixtures.gdn.operations import NULL_SLOT, Operation
+from fixtures.gdn.operands import NULL_SLOT
+from fixtures.gdn.operations import Operation
 from fixtures.gdn.routes import decode_rows
 
 SLOT_AXES = ("slot", "head", "row", "column")

@@ -14,7 +14,8 @@ import torch
 
 from fixtures.gdn import cases, oracle
 from fixtures.gdn.comparison import require_equal, require_within
-from fixtures.gdn.operations import ContractViolation, HeadWeights, Operation
+from fixtures.gdn.operands import HeadWeights
+from fixtures.gdn.operations import ContractViolation, Operation
 from fixtures.gdn.routes import bound_on
 
 BF16, FP32 = torch.bfloat16, torch.float32

@@ -15,7 +15,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from fixtures.gdn.operations import ContractViolation, LayerShape, LayerWindows, Operation
+from fixtures.gdn.operands import LayerShape
+from fixtures.gdn.operations import ContractViolation, LayerWindows, Operation
 from fixtures.gdn.schemas import bind, load_schemas
 from fixtures.gdn.subjects.emulated_xpu import EmulatedLibrary, EmulatedXpuSubject
 from fixtures.gdn.subjects.xpu_wheels import promise_of

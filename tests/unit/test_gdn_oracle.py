@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fixtures.gdn import cases, oracle, oracle_loops, strategies, transaction
-from fixtures.gdn.operations import HeadWeights, LayerShape, Tokens
+from fixtures.gdn.operands import HeadWeights, LayerShape, Tokens
 from fixtures.gdn.subjects.torch_reference import TorchSubject
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fixtures.gdn import cases
-from fixtures.gdn.operations import LayerShape
+from fixtures.gdn.operands import LayerShape
 from fixtures.gdn.schemas import BindingError, SchemaLibrary, bind, load_schemas
 from fixtures.gdn.subjects.xpu_kernels import XpuKernelsSubject
 from fixtures.gdn.subjects.xpu_lab import XpuLabSubject
