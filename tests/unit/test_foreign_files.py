@@ -4,118 +4,31 @@ from __future__ import annotations
 
 import copy
 import gzip
-import hashlib
 import json
 import os
-import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from foreign_results import (
+    aiperf_record,
+    benchy_report,
+    guidellm_report,
+    lines,
+    messages,
+    sglang_run,
+    vllm_run,
+    written,
+)
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from judge_rows import packet_rows
 
 from fixtures.evidence.__main__ import main
-from fixtures.evidence.packet import PacketWriter
-from fixtures.evidence.verify import Report, verify
+from fixtures.evidence.verify import verify
 from fixtures.judge.finding import Outcome
 from fixtures.parsing import BadInput
-
-
-def written(tmp_path: Path, data: object, name: str = "result.json") -> Path:
-    path = tmp_path / name
-    path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
-    return path
-
-
-def messages(report: Report, check: str, outcome: Outcome | None = None) -> list[str]:
-    return [f.message for f in report.findings if f.check == check and outcome in (None, f.outcome)]
-
-
-def vllm_run(requests: int = 6, failed: int = 0, seed: int = 3) -> dict[str, Any]:
-    """What vllm bench serve --save-detailed writes, with every number right; failures come last."""
-    draw = random.Random(seed)
-    itls = [[draw.uniform(0.008, 0.012) for _ in range(119)] for _ in range(requests)]
-    ttfts = [draw.uniform(0.1, 0.2) for _ in range(requests)]
-    latencies = [t + sum(g) for t, g in zip(ttfts, itls, strict=True)]
-    tpots = [(e - t) / 119 for e, t in zip(latencies, ttfts, strict=True)]
-    duration = max(latencies) + 0.5
-    gaps = [g for one in itls for g in one]
-    run: dict[str, Any] = {"num_prompts": requests + failed, "request_rate": "inf", "duration": duration}
-    run |= {"completed": requests, "failed": failed, "total_input_tokens": 10 * requests}
-    run |= {"total_output_tokens": 120 * requests, "request_throughput": requests / duration}
-    run |= {
-        "output_throughput": 120 * requests / duration,
-        "total_token_throughput": 130 * requests / duration,
-    }
-    for name, values in (("ttft", ttfts), ("tpot", tpots), ("itl", gaps), ("e2el", latencies)):
-        run |= {
-            f"mean_{name}_ms": float(np.mean(values)) * 1000,
-            f"median_{name}_ms": float(np.median(values)) * 1000,
-            f"std_{name}_ms": float(np.std(values)) * 1000,
-            f"p99_{name}_ms": float(np.percentile(values, 99)) * 1000,
-        }
-    run |= {"input_lens": [10] * (requests + failed), "output_lens": [120] * requests + [0] * failed}
-    run |= {"ttfts": ttfts + [0.0] * failed, "itls": itls + [[]] * failed}
-    run |= {"latencies": latencies + [0.0] * failed, "start_times": [100.0] * (requests + failed)}
-    run |= {"errors": [""] * requests + ["Bad Gateway"] * failed}
-    return run
-
-
-def sglang_run(chunk: int = 4) -> dict[str, Any]:
-    """What sglang's native backend writes: each chunk's gap spread over its tokens."""
-    draw = random.Random(5)
-    itls = [[gap for _ in range(30) for gap in [draw.uniform(0.002, 0.004)] * chunk] for _ in range(4)]
-    run = {"backend": "sglang", "request_rate": float("inf"), "duration": 9.0, "completed": 4}
-    run |= {
-        "total_output_tokens": 4 * (1 + 30 * chunk),
-        "total_output_tokens_retokenized": 480,
-        "accept_length": None,
-    }
-    run |= {"output_lens": [1 + 30 * chunk] * 4, "ttfts": [0.1] * 4, "itls": itls, "errors": [""] * 4}
-    return run | {"input_lens": [8] * 4, "mean_ttft_ms": 100.0}
-
-
-def benchy_report() -> dict[str, Any]:
-    def block(*values: float) -> dict[str, Any]:
-        return {"mean": float(np.mean(values)), "std": float(np.std(values)), "values": list(values)}
-
-    test = {"concurrency": 1, "context_size": 0, "prompt_size": 512, "response_size": 128}
-    test |= {
-        "is_context_prefill_phase": False,
-        "pp_throughput": block(900.0, 950.0),
-        "tg_throughput": block(50.0, 54.0),
-    }
-    test |= {"ttfr": block(570.0, 540.0), "est_ppt": block(568.0, 538.0), "e2e_ttft": block(580.0, 550.0)}
-    return {
-        "version": "0.3.0",
-        "latency_mode": "api",
-        "latency_ms": 2.0,
-        "max_concurrency": 1,
-        "benchmarks": [test],
-    }
-
-
-def aiperf_record(number: int, **changes: Any) -> dict[str, Any]:
-    gaps = [9.0 + 0.01 * i for i in range(9)]
-    latency = 500.0 + sum(gaps)
-    metrics = {
-        "output_sequence_length": {"value": 10, "unit": "tokens"},
-        "time_to_first_token": {"value": 500.0, "unit": "ms"},
-        "request_latency": {"value": latency, "unit": "ms"},
-        "inter_token_latency": {"value": (latency - 500) / 9, "unit": "ms"},
-        "inter_chunk_latency": {"value": gaps, "unit": "ms"},
-    }
-    about = {"session_num": number, "x_request_id": f"r{number}", "benchmark_phase": "profiling"}
-    return {"metadata": about, "metrics": metrics, "error": None} | changes
-
-
-def lines(*records: object) -> bytes:
-    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
 
 
 def test_a_sound_vllm_file_has_no_false_number(tmp_path: Path) -> None:
@@ -205,44 +118,6 @@ def test_a_llama_benchy_report_is_not_taken_for_guidellm(tmp_path: Path) -> None
 def test_any_object_with_benchmarks_is_not_taken_for_guidellm(tmp_path: Path, benchmarks: object) -> None:
     with pytest.raises(BadInput, match="unknown format"):
         verify(written(tmp_path, {"benchmarks": benchmarks, "results": {"ttft": 1.0}}))
-
-
-def guidellm_report(requests: int = 4) -> dict[str, Any]:
-    successful = []
-    for i in range(requests):
-        start = 1_760_000_000.0 + 3 * i
-        first, last = start + 0.5 + i / 100, start + 1.7
-        timings = {"request_start": start, "first_token_iteration": first, "last_token_iteration": last}
-        timings |= {"request_end": start + 1.75, "token_iterations": 60}
-        request = {
-            "request_id": f"q{i}",
-            "info": {"timings": timings},
-            "output_metrics": {"text_tokens": 120},
-        }
-        request |= {
-            "time_to_first_token_ms": 1000 * (first - start),
-            "request_latency": 1.75,
-            "output_tokens": 120,
-        }
-        request |= {
-            "inter_token_latency_ms": 1000 * (last - first) / 119,
-            "output_tokens_per_second": 120 / 1.75,
-        }
-        successful.append(request)
-    ttfts = [r["time_to_first_token_ms"] for r in successful]
-    block = {
-        "count": requests,
-        "min": min(ttfts),
-        "max": max(ttfts),
-        "mean": sum(ttfts) / requests,
-        "median": ttfts[1],
-    }
-    metrics = {"time_to_first_token_ms": {"successful": block}}
-    return {
-        "benchmarks": [
-            {"requests": {"successful": successful}, "metrics": metrics, "start_time": 1_760_000_000.0}
-        ]
-    }
 
 
 def test_guidellm_metrics_follow_from_the_requests(tmp_path: Path) -> None:
@@ -412,52 +287,6 @@ def test_names_that_a_terminal_does_not_hold_are_escaped(
     out = capsys.readouterr().out
     assert "\\ud800" in out
     assert "\x1b" not in out
-
-
-def rewritten(packet: Path, name: str, content: bytes) -> None:
-    """Change a file of a packet, and its checksum with it."""
-    (packet / name).write_bytes(content)
-    files = sorted(p for p in packet.rglob("*") if p.is_file() and p.name != "SHA256SUMS")
-    sums = [f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.relative_to(packet)}\n" for p in files]
-    (packet / "SHA256SUMS").write_text("".join(sums))
-
-
-BROKEN_PARTS = {
-    "packet.json": (b"[1]", b"\xff\xfe\x00", b"[" * 50_000),
-    "manifest.json": (b"\xff", b'{"rows": {"a": 3}, "torn": 5}', b"[]"),
-    "identity.json": (b'{"lane": NaN}', b"3"),
-    "verdict.json": (b"[]", b'{"outcome": [], "headline_tok_s": {"a": 1}}'),
-    "findings.jsonl": (b"[1]\n3\n", b"\x00"),
-    "rows/arm.jsonl": (b"[" * 50_000 + b"\n", b"\xff\n", b"1e999\n"),
-}
-
-
-@pytest.mark.parametrize(("name", "content"), [(n, c) for n, cs in BROKEN_PARTS.items() for c in cs])
-@pytest.mark.parametrize("command", ["verify", "report", "compare", "index", "attest", "promote", "publish"])
-def test_a_packet_with_a_broken_part_ends_in_a_sentence(
-    tmp_path: Path, sealed_packet: Path, name: str, content: bytes, command: str
-) -> None:
-    packet = shutil.copytree(sealed_packet, tmp_path / "packet")
-    rewritten(packet, name, content)
-    words = [command, str(packet)]
-    words += [str(sealed_packet)] if command == "compare" else []
-    words += ["--output", str(tmp_path / "out")] if command != "verify" else []
-    try:
-        code = main(words)
-    except SystemExit as misuse:  # a folder that is no packet at all
-        code = 12 if misuse.code == 2 else 1
-    assert code == 12 if command in ("verify", "attest", "promote", "publish") else code in (0, 12)
-
-
-@pytest.fixture(scope="module")
-def sealed_packet(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("sealed") / "packet"
-    writer = PacketWriter.create(directory)
-    for kind, rows in packet_rows().items():
-        for row in rows:
-            writer.append(kind, row)
-    writer.finish()
-    return directory
 
 
 JSON = st.recursive(

@@ -2,42 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from judge_rows import packet_rows, span, suite_of, transcript
+from judge_rows import packet_rows, span, suite_of
+from verdict_rows import Rows, derived, edit, transcripts, wrong_token
 
 from fixtures.judge.contracts import ContractRow, judge_contract
 from fixtures.judge.described import LaneRow
 from fixtures.judge.finding import Outcome
-from fixtures.judge.verdict import Verdict, derive
-
-Rows = dict[str, list[dict[str, Any]]]
-
-
-def transcripts(rows: Rows, arm: str, purpose: str) -> list[dict[str, Any]]:
-    return [r for r in rows["transcript"] if r["arm"] == arm and r["purpose"] == purpose]
-
-
-def edit(rows: Rows, number: int, arm: str = "candidate#1", purpose: str = "measured", **fields: Any) -> None:
-    """Change a transcript row as a fault in the server would have (hashes included)."""
-    row = transcripts(rows, arm, purpose)[number]
-    row |= fields
-    row.pop("output_sha256"), row.pop("prompt_sha256")
-
-
-def wrong_token(rows: Rows, arm: str = "candidate#1", purpose: str = "measured") -> None:
-    ids = list(transcripts(rows, arm, purpose)[3]["token_ids"])
-    ids[50] = 499
-    edit(rows, 3, arm, purpose, token_ids=ids)
-
-
-def derived(change: Callable[[Rows], object] = lambda rows: None) -> Verdict:
-    rows = copy.deepcopy(packet_rows())
-    change(rows)
-    return derive(rows)
+from fixtures.judge.verdict import derive
 
 
 def test_a_sound_run_is_accepted_with_its_headline() -> None:
@@ -190,80 +165,6 @@ def test_stored_booleans_and_accepted_findings_are_not_evidence() -> None:
         derive({"finding": [{"check": "stage", "outcome": "accepted", "message": ""}]}).outcome
         is Outcome.PENDING
     )
-
-
-def score(gap_nats: float) -> dict[str, Any]:
-    target = transcript("p3").token_ids[50]
-    tail = {str(600 + i): -25.0 for i in range(18)}
-    return {
-        "arm": "target#1",
-        "candidate_arm": "candidate#1",
-        "suite": "suite",
-        "prompt_id": "p3",
-        "position": 50,
-        "logprobs": {str(target): -0.7, "499": -0.7 - gap_nats} | tail,
-    }
-
-
-@pytest.mark.parametrize(
-    ("gap_nats", "allow", "check", "outcome"),
-    [
-        (0.0625, False, "parity.near_tie", Outcome.REJECTED),
-        (0.0625, True, "parity.near_tie", Outcome.ACCEPTED),
-        (9.0, True, "parity.wrong_token", Outcome.REJECTED),
-    ],
-)
-def test_a_divergence_is_classified_from_its_score_row(
-    gap_nats: float, allow: bool, check: str, outcome: Outcome
-) -> None:
-    def change(rows: Rows) -> None:
-        wrong_token(rows)
-        rows["score"] = [score(gap_nats)]
-        rows["lane"][0]["thresholds"]["allow_near_ties"] = allow
-
-    verdict = derived(change)
-    found = next(f for f in verdict.findings if f.check == check)
-    assert found.outcome is outcome
-    assert verdict.outcome is outcome
-    assert "nats" in found.message
-
-
-def test_a_divergence_is_placed_in_its_verifier_round() -> None:
-    def change(rows: Rows) -> None:
-        wrong_token(rows)
-        rows["score"] = [score(9.0) | {"rounds": [[3, 3]] * 12 + [[3, 0]] * 2}]
-
-    found = next(f for f in derived(change).findings if f.check == "parity.wrong_token")
-    assert (
-        "round 13, row 0, after a full reject: points at commit bookkeeping after a rejection"
-        in found.message
-    )
-    assert len(found.details["common_ids"]) == 8
-    assert found.details["candidate_said"][0] == 499
-
-
-@pytest.mark.parametrize(
-    ("chunks", "words"), [(1, "prefill state or first sampled token"), (5, "a chunk boundary")]
-)
-def test_a_wrong_first_token_points_at_the_chunks_of_its_prefill(chunks: int, words: str) -> None:
-    def change(rows: Rows) -> None:
-        ids = list(transcripts(rows, "candidate#1", "measured")[3]["token_ids"])
-        first, ids[0] = ids[0], 499
-        edit(rows, 3, token_ids=ids)
-        logprobs = {str(first): -0.01, "499": -9.0} | {str(600 + i): -25.0 for i in range(18)}
-        rows["score"] = [score(9.0) | {"position": 0, "logprobs": logprobs, "prefill_chunks": chunks}]
-
-    found = next(f for f in derived(change).findings if f.check == "parity.wrong_token")
-    assert words in str(found.details["points_at"])
-
-
-def test_a_score_from_a_candidate_server_explains_nothing() -> None:
-    def change(rows: Rows) -> None:
-        wrong_token(rows)
-        rows["score"] = [score(0.0) | {"arm": "candidate#2"}]
-        rows["lane"][0]["thresholds"]["allow_near_ties"] = True
-
-    assert derived(change).outcome is Outcome.REJECTED
 
 
 def with_control(gap_s: float, claim: str | None = None) -> Callable[[Rows], None]:
