@@ -12,11 +12,20 @@ import numpy as np
 from fixtures.evidence.verify import Report
 from fixtures.judge.finding import Outcome
 
+LAB_ROW = Path(__file__).parent / "data" / "lab-row-incident-retrospective.json"
+"""A row that the lab published."""
+
 
 def written(tmp_path: Path, data: object, name: str = "result.json") -> Path:
+    """A file with `data`: bytes as they are, anything else as JSON."""
     path = tmp_path / name
     path.write_bytes(data if isinstance(data, bytes) else json.dumps(data).encode())
     return path
+
+
+def checks(report: Report, outcome: Outcome) -> set[str]:
+    """Checks of a report that came to an outcome."""
+    return {f.check for f in report.findings if f.outcome is outcome}
 
 
 def messages(report: Report, check: str, outcome: Outcome | None = None) -> list[str]:
