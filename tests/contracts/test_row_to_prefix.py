@@ -1,6 +1,8 @@
-"""What the sampler's visible row means for the commit: eleven shapes, and an error instead of a guess."""
+"""What the sampler's visible row means for the commit: twelve shapes, and an error instead of a guess."""
 
 from __future__ import annotations
+
+import operator
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ SHAPES = {
     "suppressed tail": ([11, 12, 99], D, {"tail_suppressed": True}, 2),
     "suppressed tail beyond the drafts": ([11, 12, 13, 98, 99], D, {"tail_suppressed": True}, 3),
     "replacement after two drafts": ([11, 12, 99], D, {}, 2),
+    "replacement after the first of three drafts": ([11, 99], D, {}, 1),
     "replacement at once, with placeholders": ([99, -1, -1, -1], D, {}, 0),
     "an accepted draft with id 0": ([0, 12, 99], [0, 12, 13], {}, 2),
     "longer than anything possible": ([11, 12, 13, 98, 99], D, {}, None),
@@ -48,7 +51,9 @@ def test_any_visible_row_commits_what_the_model_says(under_test, data):
     """Generated rows over a small vocabulary, so that shifted accepts happen."""
     under_test.needs(Operation.VISIBLE_PREFIX)
     scheduled = data.draw(st.lists(st.integers(0, 3), min_size=1, max_size=5), label="scheduled")
-    visible = data.draw(st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=8), label="visible")
+    anything = st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=8)
+    accepted = st.integers(0, len(scheduled)).map(lambda n: scheduled[:n])
+    visible = data.draw(st.one_of(anything, st.builds(operator.add, accepted, anything)), label="visible")
     flags = {
         "draft_only": data.draw(st.booleans(), label="draft only"),
         "tail_suppressed": data.draw(st.booleans(), label="tail suppressed"),

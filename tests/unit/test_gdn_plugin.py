@@ -56,8 +56,8 @@ def test_what_cannot_run_or_is_not_offered_is_never_a_pass():
     out = run("--subject", "fla", "--subject", "vllm-cpu", "--subject", planted, "--contracts-seed", "7")
     assert "not runnable: fla needs CUDA or XPU" in out
     assert "not offered: vllm-cpu has no visible_prefix" in out
-    assert "fla on cpu: 12 not runnable" in out
-    assert "vllm-cpu on cpu: 12 not offered" in out
+    assert "fla on cpu: 13 not runnable" in out
+    assert "vllm-cpu on cpu: 13 not offered" in out
     assert f"--subject '{planted}' --contracts-seed 7" in out
     assert "expected 2, got 3" in out
     assert f"{planted} {torch.__version__} on cpu: visible_prefix" in out
@@ -65,7 +65,7 @@ def test_what_cannot_run_or_is_not_offered_is_never_a_pass():
 
 def test_under_require_what_cannot_run_fails():
     out = run("--subject", "fla", "--require")
-    assert "12 errors" in out
+    assert "13 errors" in out
     assert "fla needs CUDA or XPU" in out
     assert " passed" not in out.splitlines()[-1]
 

@@ -12,7 +12,9 @@ from verdict_rows import Rows, derived, edit, transcripts, wrong_token
 from fixtures.judge.contracts import ContractRow, judge_contract
 from fixtures.judge.described import LaneRow
 from fixtures.judge.finding import Outcome
+from fixtures.judge.statistics import excluded_rate
 from fixtures.judge.verdict import derive
+from fixtures.report.summary import sentence
 
 
 def test_a_sound_run_is_accepted_with_its_headline() -> None:
@@ -21,6 +23,18 @@ def test_a_sound_run_is_accepted_with_its_headline() -> None:
     assert verdict.outcome is Outcome.ACCEPTED
     assert verdict.headline_tok_s == pytest.approx(100.0)
     assert verdict.exit_code == 0
+
+
+def test_how_rare_a_fault_may_be_is_said_where_all_answers_are_right_and_only_there() -> None:
+    """Twenty right answers exclude a fault that spoils one in seven at 95 %: 0.861**20 is 0.05."""
+    sound, wrong = derived(), derived(wrong_token)
+    (said,) = [f for f in sound.findings if f.check == "parity.missed"]
+    assert said.details["right"] == 20
+    assert said.details["share"] == pytest.approx(0.1391, abs=1e-4)
+    assert sentence(sound).endswith("A fault that spoils fewer than 13.9% of answers may be missed.")
+    assert not [f for f in wrong.findings if f.check == "parity.missed"]
+    with pytest.raises(ValueError, match="no answers"):
+        excluded_rate(0)
 
 
 def test_nothing_checked_is_pending() -> None:
