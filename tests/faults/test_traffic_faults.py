@@ -17,18 +17,17 @@ from fixtures.arms.servers import Arms
 from fixtures.engine.patch_text import PatchRefused
 from fixtures.evidence.plugin import Evidence
 from fixtures.fault_injection.traffic import TrafficTrials
-from fixtures.fault_injection.variants import traffic_faults
+from fixtures.fault_injection.variants import TRAFFIC_LANE, traffic_faults
 from fixtures.judge.rows import RowList
 from fixtures.lanes.lane import load_lane
 from fixtures.request import request_of
 from fixtures.run.folder import keep_logs, remove_run_folder, run_folder
 from fixtures.traffic.plugin import traffic_request_of
 
-LANE = "canary-cpu"
 pytestmark = [
     pytest.mark.traffic_faults,
     pytest.mark.timeout(8 * 3600),
-    pytest.mark.xdist_group(f"lane:{LANE}"),
+    pytest.mark.xdist_group(f"lane:{TRAFFIC_LANE}"),
 ]
 
 
@@ -36,7 +35,7 @@ pytestmark = [
 def trials(arms: Arms, evidence: Evidence, pytestconfig: pytest.Config) -> Iterator[TrafficTrials]:
     """Both servers, up for all faults: what is shared by tests of a run is stopped between them."""
     arms.close()  # one slot: servers of other tests make room
-    asked, lane, folder = traffic_request_of(pytestconfig), load_lane(LANE), run_folder()
+    asked, lane, folder = traffic_request_of(pytestconfig), load_lane(TRAFFIC_LANE), run_folder()
     pool = request_of(pytestconfig).pool_for(lane)
     own = Arms(pool, folder, RowList(), evidence.keep_secret)
     try:
@@ -56,7 +55,7 @@ def test_the_sound_engine_is_accepted(trials: TrafficTrials, evidence: Evidence)
     assert not seen.checks, f"{', '.join(seen.checks)}: {seen.message}"
 
 
-@pytest.mark.parametrize("fault", traffic_faults(load_lane(LANE)))
+@pytest.mark.parametrize("fault", traffic_faults(load_lane(TRAFFIC_LANE)))
 def test_the_fault_is_found_by_generated_traffic(
     trials: TrafficTrials, evidence: Evidence, fault: str
 ) -> None:

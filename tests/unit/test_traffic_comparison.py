@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -52,3 +53,37 @@ def test_among_ids_that_an_option_leaves_none_of_the_best_is_left_open() -> None
     rows = [{SAID: -9.0}, {LAST: -0.1}]
     found = compare(request, whole(SAID, LAST), whole(WANTED, LAST), {0: rows}, BOUND_NATS, 0, "alone")
     assert (found.problems, found.unjudged_ids) == ([], 2)
+
+
+DETAILS = {"prompt_tokens": 2, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 0}}
+
+
+@pytest.mark.parametrize(
+    ("mine", "its", "words"),
+    [
+        (DETAILS, DETAILS, ""),
+        (
+            {**DETAILS, "prompt_tokens_details": None},
+            DETAILS,
+            "usage without prompt_tokens_details.cached_tokens",
+        ),
+        (
+            DETAILS,
+            {"prompt_tokens": 2, "completion_tokens": 1},
+            "usage with prompt_tokens_details.cached_tokens",
+        ),
+        ({"prompt_tokens": 2}, {"prompt_tokens": 2, "completion_tokens": None}, ""),
+    ],
+    ids=["equal", "left-out", "added", "null-is-left-out"],
+)
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_fields_of_usage_are_those_of_the_target(
+    mine: dict[str, Any], its: dict[str, Any], words: str, temperature: float
+) -> None:
+    """A field that is left out where it is zero cannot be told from one that the server never fills."""
+    request = Request(Route.COMPLETIONS, [1, 2], {"temperature": temperature, "max_tokens": 1})
+    said, reference = (dataclasses.replace(whole(LAST), usage=usage) for usage in (mine, its))
+    found = compare(request, said, reference, {}, BOUND_NATS, 0, "alone")
+    assert [p.message.startswith(words) and p.check == "usage" for p in found.problems] == [True] * bool(
+        words
+    )
