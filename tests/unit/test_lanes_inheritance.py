@@ -146,3 +146,13 @@ def test_without_roles_both_are_started_as_the_engine_says() -> None:
 def test_a_command_and_what_does_not_go_with_it(near: Path, engine: str, says: str) -> None:
     with pytest.raises(BadInput, match=says):
         load_lane(write(near, f'extends = "canary-cpu"\ndescription = "x"\n[engine]\n{engine}'))
+
+
+@pytest.mark.parametrize("name", ["canary-xpu", "canary-xpu-tp2", "prose-xpu"])
+def test_lanes_for_intel_gpus_take_nothing_of_cuda_over(name: str) -> None:
+    """They extend the lanes for CUDA: what those say of CUDA's own kernels would be refused or ignored there."""
+    lane = load_lane(name)
+    said = " ".join([*lane.engine.arguments, *lane.engine.environment])
+    assert lane.topology.device == "xpu"
+    assert not [word for word in ("FLASH", "triton", "DEEP_GEMM", "attention-backend") if word in said]
+    assert lane.thresholds.same_window_band != load_lane("canary-cuda").thresholds.same_window_band
