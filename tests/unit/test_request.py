@@ -158,3 +158,17 @@ def test_a_device_that_is_not_there_ends_with_11_and_the_reason(with_packet: boo
 def test_a_lane_by_path_keeps_its_name() -> None:
     path = REPOSITORY / "fixtures" / "lanes" / "canary-cpu.toml"
     assert request(lane=str(path)).lane == load_lane("canary-cpu")
+
+
+@pytest.mark.parametrize(("lane", "devices"), [("canary-xpu", (0,)), ("b70-tp2", (0, 1))])
+def test_a_plan_is_made_without_the_devices_that_it_is_for(
+    lane: str, devices: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What would be asked can be read on any machine; a run needs what it runs on."""
+    monkeypatch.setattr("fixtures.request.found_devices", lambda kind: ())
+    planned = RunRequest(load_lane(lane), "stock", only_plan=True)
+    assert [slot.devices for slot in planned.pool.slots] == [devices]
+    with pytest.raises(
+        BadInput, match=rf"needs {len(devices)} xpu device\(s\) for one server, and 0 were found"
+    ):
+        assert dataclasses.replace(planned, only_plan=False).pool
