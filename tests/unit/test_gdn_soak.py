@@ -26,7 +26,7 @@ def test_a_sound_subject_raises_no_alarm_with_fresh_seeds(tmp_path):
     log = tmp_path / "soak.jsonl"
     done = run("--runs", "2", "--log", str(log))
     assert done.returncode == 0, done.stderr
-    assert "2 runs, 22 contracts, 0 alarms" in done.stdout
+    assert "2 runs, 26 contracts, 0 alarms" in done.stdout
     passes = read_log(log)
     assert len({p.seed for p in passes}) == 2
     assert [p.passed for p in passes] == [11, 11]
