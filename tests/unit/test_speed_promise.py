@@ -50,6 +50,18 @@ def test_a_lane_that_promises_it_or_does_not_say_is_inconclusive(lane: dict[str,
     assert derive(busy_rows(**lane)).outcome is Outcome.INCONCLUSIVE
 
 
+def test_what_a_quiet_machine_would_not_show_either_is_pending() -> None:
+    """A second start that is missing is missing however busy the machine was."""
+    alone = busy_rows()
+    alone["transcript"] = [
+        t for t in alone["transcript"] if (t["arm"], t["purpose"]) != ("candidate#2", "measured")
+    ]
+    (headline,) = [f for f in derive(alone).findings if f.check == "speed.headline"]
+    assert headline.outcome is Outcome.PENDING
+    assert "2 fresh starts required" in headline.message
+    assert "cannot be timed" in headline.message
+
+
 def test_a_record_or_a_control_is_a_promise_whatever_the_lane_says() -> None:
     recorded = busy_rows(promises_speed=False)
     recorded["record"] = [{"lane": "canary-cpu", "entry": "e", "interval_tok_s": 90.0, "band": 0.044}]
