@@ -24,7 +24,8 @@ from fixtures.evidence.files import write_atomically
 from fixtures.evidence.reading import InvalidEvidence, Packet, read_packet
 from fixtures.judge.comparison import Relation
 from fixtures.judge.finding import Finding, Outcome
-from fixtures.judge.programmes import judge_programmes
+from fixtures.judge.programmes import DraftProgrammeRow
+from fixtures.judge.rows import Rows
 from fixtures.judge.verdict import Verdict, derive
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
@@ -113,10 +114,8 @@ def programmes(runs: Sequence[Run]) -> str:
             continue
         for name, (bad, total) in wrong.items():
             told.setdefault(name, {})[run.stack] = f"{total - bad} of {total}"
-        ran = {name: (programme(name).steps, programme(name).ragged) for name in wrong}
-        k = int(run.packet.identity["lane"]["speculation"]["num_speculative_tokens"])
-        finding = judge_programmes(ran, {name: bad for name, (bad, _) in wrong.items()}, k)
-        lines.append(f"- `{run.stack}`: {finding.outcome.value}: {finding.message}")
+        found = [f for f in derive(_with_programmes(run)).findings if f.check == "programmes.points_at"]
+        lines += [f"- `{run.stack}`: {f.outcome.value}: {f.message}" for f in found]
     stacks = list(dict.fromkeys(stack for row in told.values() for stack in row))
     rows = [[f"`{name}`", *(row.get(stack, "-") for stack in stacks)] for name, row in told.items()]
     return (
@@ -124,6 +123,18 @@ def programmes(runs: Sequence[Run]) -> str:
         if rows
         else ""
     )
+
+
+def _with_programmes(run: Run) -> Rows:
+    """The packet's rows. Packets of before name an arm's programme in its label alone, and carry its finding."""
+    rows = run.packet.rows
+    if rows.get("draft_programme"):
+        return rows
+    drafts = int(run.packet.identity["lane"]["speculation"]["num_speculative_tokens"])
+    named = [(arm, programme(arm.rpartition("/")[2])) for arm in _counts(run.verdict) if "/" in arm]
+    made = [DraftProgrammeRow(label, p.name, p.steps, p.ragged, drafts).to_row() for label, p in named]
+    others = [row for row in rows.get("finding", ()) if row.get("check") != "programmes.points_at"]
+    return {**rows, "draft_programme": made, "finding": others}
 
 
 def speeds(runs: Sequence[Run]) -> str:

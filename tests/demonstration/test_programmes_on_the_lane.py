@@ -29,12 +29,13 @@ from fixtures.judge.counters import CounterSpan
 from fixtures.judge.described import LaneRow, ProgrammeRow, SuiteRow
 from fixtures.judge.explanation import explain as classed
 from fixtures.judge.finding import Outcome
-from fixtures.judge.programmes import judge_programmes
+from fixtures.judge.programmes import DraftProgrammeRow
 from fixtures.judge.rows import Purpose, Row, RowList
 from fixtures.judge.verdict import derive
 from fixtures.lanes.lane import Lane
 from fixtures.prompts.suite import Suite, load_suite
 from fixtures.request import request_of
+from fixtures.run.findings import Findings
 from fixtures.workload.shapes import sample
 
 pytestmark = [pytest.mark.programmes, pytest.mark.applies(speculation="scripted")]
@@ -90,15 +91,12 @@ def oracle(lane: Lane, target: Arm, target_restart: Arm, arms: Arms, evidence: E
 
 @dataclass
 class Series:
-    """The servers that run the programmes one after the other, and what came of each programme."""
+    """The servers that run the programmes one after the other, and the divergences that are explained at the end."""
 
     lane: Lane
     stack: str
     arms: Arms
     replicate: int = 1
-    wrong: dict[str, int] = field(default_factory=dict)
-    """Answers that are not the target's, by programme."""
-    unanswered: dict[str, int] = field(default_factory=dict)
     cells: list[Comparison] = field(default_factory=list)
     """Divergences of all programmes."""
     said: list[Transcript] = field(default_factory=list)
@@ -134,19 +132,21 @@ def test_answers_are_target_onlys_whatever_is_drafted(
     arm, server = series.server()
     label = f"{arm.label}/{name}"
     sink = Both(RowList({kind: list(rows) for kind, rows in oracle.rows.rows.items()}), evidence)
-    nothing_right = max(programme(name).steps) == 0
+    ran = programme(name)
+    nothing_right = max(ran.steps) == 0
     # Where nothing can be accepted, the judge of acceptance has nothing to demand.
     facts = {"arm": label, "role": "candidate"} | ({"speculation": None} if nothing_right else {})
     sink.append("arm", {**arms.row(arm), **facts, "programme": name, "concurrency": CONCURRENCY})
+    assert lane.speculation is not None
+    k = lane.speculation.num_speculative_tokens
+    evidence.append("draft_programme", DraftProgrammeRow(label, name, ran.steps, ran.ragged, k).to_row())
     script = Script(server.folder / "script.json")
     first = [t for t in oracle.said if t.arm == oracle.said[0].arm]
-    script.write(programme(name), answers_of(first))
+    script.write(ran, answers_of(first))
     before = read_counters(server.endpoint)
     said = run_suite(server.endpoint, oracle.suite, arm=label, concurrency=CONCURRENCY)
     for transcript in said:
         sink.append("transcript", transcript.to_row() | {"purpose": Purpose.PARITY.value})
-    assert lane.speculation is not None
-    k = lane.speculation.num_speculative_tokens
     try:
         span = CounterSpan(
             label, before, read_counters(server.endpoint), Purpose.PARITY.value, oracle.suite.name
@@ -161,22 +161,27 @@ def test_answers_are_target_onlys_whatever_is_drafted(
     assert verdict.parity is not None
     assert verdict.parity.against_target is not None
     compared = verdict.parity.against_target.cells[label].values()
-    series.wrong[name] = sum(c.outcome is Outcome.REJECTED for c in compared)
-    series.unanswered[name] = sum(c.outcome is Outcome.INCONCLUSIVE for c in compared)
+    wrong = sum(c.outcome is Outcome.REJECTED for c in compared)
+    unanswered = sum(c.outcome is Outcome.INCONCLUSIVE for c in compared)
     series.cells += [c for c in verdict.parity.divergences() if c.arm == label][:EXPLAINED]
     series.said += said
     series.sources[label] = RoundSource(server.folder / TRACE_FILE, k)
-    counted = f"{series.wrong[name]} wrong, {series.unanswered[name]} without an answer, of {len(said)}"
+    counted = f"{wrong} wrong, {unanswered} without an answer, of {len(said)}"
     forced = [f.message for f in verdict.findings if f.check == "acceptance.programme"]
     print(f"{name}: {counted}", *forced, sep="\n")
     settle(verdict.findings)
 
 
 def test_no_kind_of_round_is_behind_the_failures(
-    lane: Lane, target_restart: Arm, arms: Arms, oracle: Oracle, evidence: Evidence, series: Series
+    lane: Lane,
+    target_restart: Arm,
+    arms: Arms,
+    oracle: Oracle,
+    evidence: Evidence,
+    findings: Findings,
+    series: Series,
 ) -> None:
     """What the programmes that failed have in common, and those that passed have not, names the mechanism."""
-    assert lane.speculation is not None
     if series.cells:
         scorer = target_restart.label, arms.server(target_restart)
         scores = explain(evidence, scorer, series.cells, [*oracle.said, *series.said], series.sources)
@@ -186,8 +191,4 @@ def test_no_kind_of_round_is_behind_the_failures(
                 f"{cell.arm}/{cell.prompt_id}: "
                 + (f"{why.kind.value}: {why.reason}" if why else "not scored")
             )
-    ran = {name: (programme(name).steps, programme(name).ragged) for name in series.wrong}
-    k = lane.speculation.num_speculative_tokens
-    finding = judge_programmes(ran, series.wrong, k, unanswered=series.unanswered)
-    evidence.append("finding", finding.to_row())
-    settle([finding])
+    findings.settle("programmes.points_at")

@@ -12,17 +12,19 @@ from __future__ import annotations
 import pytest
 
 from fixtures.arms.arm import make_arm
-from fixtures.judge.finding import Outcome
 from fixtures.lanes.lane import Lane
 from fixtures.models.canary.fresh import write_fresh
 from fixtures.request import request_of
+from fixtures.run.findings import Findings
 from fixtures.workload.null_run import NullRun
 from fixtures.workload.recordings import Recordings
 
-pytestmark = pytest.mark.null_control
+pytestmark = [pytest.mark.null_control, pytest.mark.usefixtures("null_run")]
 
 SLOWER = "step-sleeps"
-"""Every step takes a fifth longer: the rate falls to 1/1.2."""
+"""Every step takes a fifth longer."""
+SLOWED = 1 / 1.2
+"""What the rate falls to."""
 SEED = 1
 
 
@@ -42,26 +44,17 @@ def null_run(lane: Lane, recordings: Recordings, pytestconfig: pytest.Config) ->
         rounds=rounds,
         slow_round=slow_round,
         warmup=lane.suites.warmup,
-        band=lane.thresholds.same_window_band,
+        slowed=SLOWED,
     )
     run.record()
     return run
 
 
-def test_the_same_stack_twice_is_inconclusive_every_time(null_run: NullRun) -> None:
+def test_the_same_stack_twice_is_inconclusive_every_time(findings: Findings) -> None:
     """An instrument that finds a difference between a thing and itself finds nothing."""
-    found = [null_run.compare(null_run.one, null_run.other, suite) for suite in null_run.rounds]
-    for number, finding in enumerate(found, 1):
-        print(f"A/A {number}: {finding.outcome.value}: {finding.message}")
-    assert [f.outcome for f in found] == [Outcome.INCONCLUSIVE] * len(null_run.rounds)
+    findings.settle("null.answers", "null.same")
 
 
-def test_a_server_that_sleeps_a_sixth_of_its_time_is_found_slower(null_run: NullRun) -> None:
+def test_a_server_that_sleeps_a_sixth_of_its_time_is_found_slower(findings: Findings) -> None:
     """The other way round: a loss of a sixth may not hide in the noise, and its size has to be about right."""
-    finding = null_run.compare(null_run.slow, null_run.other, null_run.slow_round)
-    print(f"slowed down: {finding.outcome.value}: {finding.message}")
-    assert finding.outcome is Outcome.REJECTED, finding.message
-    assert (
-        finding.details["low"] < 1 / 1.2 < finding.details["high"]
-        or abs(finding.details["ratio"] * 1.2 - 1) < 0.05
-    )
+    findings.settle("null.answers", "null.slower")

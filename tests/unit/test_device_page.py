@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from fixtures.docs import runs
+from fixtures.engine.programmes import programme
 from fixtures.evidence.packet import PacketWriter
 from fixtures.judge.detection import SOUND, observe
 from fixtures.judge.finding import Finding, Outcome
+from fixtures.judge.programmes import DraftProgrammeRow
 from fixtures.judge.rounds import STATE_PROMOTION
 from fixtures.lanes.lane import load_lane
 from fixtures.parsing import BadInput
 from fixtures.report.markdown import END, begin
 from tests.unit.judge_rows import transcript
 from tools.device_beside import Rate, client_rows
-from tools.device_page import BLOCK, INVALID_EVIDENCE, main, read_run, render
+from tools.device_page import BLOCK, INVALID_EVIDENCE, main, programmes, read_run, render
 
 PROMPTS = ("a", "b")
 IDENTITY = {
@@ -30,8 +32,11 @@ IDENTITY = {
 }
 
 
-def write_packet(folder: Path, wrong: dict[str, int]) -> Path:
-    """A packet of draft programmes; `wrong` of the two answers of each are not the target's."""
+def write_packet(folder: Path, wrong: dict[str, int], *, described: bool = True) -> Path:
+    """A packet of draft programmes; `wrong` of the two answers of each are not the target's.
+
+    Where they are not `described`, the packet is as earlier versions wrote it: the label alone names the programme.
+    """
     writer = PacketWriter.create(folder)
     writer.set_identity(IDENTITY)
     writer.append(
@@ -43,6 +48,10 @@ def write_packet(folder: Path, wrong: dict[str, int]) -> Path:
     for arm, bad in arms.items():
         role = "target" if arm.startswith("target") else "candidate"
         writer.append("arm", {"arm": arm, "role": role, "speculation": None})
+        if described and role == "candidate":
+            ran = programme(arm.rpartition("/")[2])
+            row = DraftProgrammeRow(arm, ran.name, ran.steps, ran.ragged, 3)
+            writer.append("draft_programme", row.to_row())
         for place, prompt in enumerate(PROMPTS):
             ids = (1, 2, 3) if place >= bad else (1, 9, 3)
             said = dataclasses.replace(transcript(arm=arm), prompt_id=prompt, suite="canary", token_ids=ids)
@@ -62,6 +71,21 @@ def test_programmes_that_fail_are_counted_and_named(packet: Path) -> None:
     assert "| `uniform` | 2 of 2 |" in text
     assert f"empty fail, 2 other programmes do not (ragged, uniform): {STATE_PROMOTION}" in text
     assert "| programmes | `canary-cuda-scripted` | `stock-ish` | rejected |" in text
+
+
+def test_a_packet_of_before_gives_the_same_page_and_its_own_verdict(packet: Path, tmp_path: Path) -> None:
+    before = write_packet(
+        tmp_path / "before" / "programmes", {"uniform": 0, "ragged": 0, "empty": 2}, described=False
+    )
+    said = [programmes([read_run(p)]) for p in (packet, before)]
+    assert said[0] == said[1]
+    assert "programmes.points_at" not in {f.check for f in read_run(before).verdict.findings}
+
+
+def test_what_programmes_have_in_common_is_in_the_packets_verdict(packet: Path) -> None:
+    (found,) = read_run(packet).findings("programmes.points_at")
+    assert found.outcome is Outcome.REJECTED
+    assert found.details["wrong"] == {"uniform": 0, "ragged": 0, "empty": 2}
 
 
 def test_the_machine_is_named_with_its_versions(packet: Path) -> None:

@@ -151,6 +151,13 @@ CORPUS: dict[str, Callable[[Rows], object]] = {
     "programme": lambda rows: rows.update(
         programme=[{"arm": "candidate#1", "suite": "", "purpose": "measured", "right": [20, 30, 30, 20]}]
     ),
+    "draft programme": lambda rows: rows.update(
+        draft_programme=[
+            {"arm": "candidate#1", "programme": "empty", "steps": [3, -1, 0], "ragged": False, "drafts": 3}
+        ]
+    ),
+    "trial of one stack": lambda rows: rows.update(trial=[_trial(None)]),
+    "trial of a slower stack": lambda rows: rows.update(trial=[_trial(0.8)]),
     "counters that do not add up": lambda rows: rows["counters"][0]["after"].update(accepted_tokens=7),
     "recorded answers": lambda rows: rows["suite"][0]["prompts"][0].update(answer_ids=[1, 2]),
     "wrong id": wrong_id,
@@ -189,6 +196,10 @@ def _trace() -> dict[str, Any]:
         "error": None,
         "raw_zlib_base64": packed,
     }
+
+
+def _trial(ratio: float | None) -> dict[str, Any]:
+    return {"suite": "suite", "candidate": ["candidate#1"], "control": ["candidate#2"], "ratio": ratio}
 
 
 def _judged_code() -> dict[str, Any]:

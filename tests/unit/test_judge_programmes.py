@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from judge_rows import packet_rows
 
 from fixtures.engine.programmes import exhaustive
 from fixtures.judge.finding import Outcome
-from fixtures.judge.programmes import judge_programmes
+from fixtures.judge.programmes import CHECK, DraftProgrammeRow, judge_programmes
 from fixtures.judge.rounds import STATE_PROMOTION
+from fixtures.judge.verdict import derive
 
 K = 3
 RAN = {p.name: (p.steps, p.ragged) for p in exhaustive(K)}
@@ -69,3 +71,25 @@ def test_a_programme_without_a_count_is_an_error_and_none_at_all_is_pending() ->
     with pytest.raises(KeyError):
         judge_programmes(RAN, {"empty": 0}, K)
     assert judge_programmes({}, {}, K).outcome is Outcome.PENDING
+
+
+ROW = DraftProgrammeRow("candidate#1", "empty", (3, -1, 0), False, K)
+
+
+def test_a_row_is_read_as_it_was_written() -> None:
+    assert DraftProgrammeRow.from_row(ROW.to_row()) == ROW
+
+
+@pytest.mark.parametrize(
+    "change", [{"steps": []}, {"steps": "3"}, {"steps": [1.5]}, {"drafts": 0}, {"drafts": None}]
+)
+def test_a_row_without_steps_or_drafts_is_invalid_evidence(change: dict[str, object]) -> None:
+    rows = packet_rows() | {"draft_programme": [ROW.to_row() | change]}
+    assert [f.outcome for f in derive(rows).findings if f.check == "evidence.row"] == [Outcome.INVALID]
+
+
+def test_a_programme_without_answers_is_pending_beside_those_that_ran() -> None:
+    silent = DraftProgrammeRow("candidate#3", "ragged", (0, 1), True, K)
+    rows = packet_rows() | {"draft_programme": [ROW.to_row(), silent.to_row()]}
+    found = {f.arm: f.outcome for f in derive(rows).findings if f.check == CHECK}
+    assert found == {"candidate#3": Outcome.PENDING, "": Outcome.ACCEPTED}
